@@ -36,7 +36,8 @@ std::string took(const pb::ExperimentInfo& outcome) {
   uint64_t from = outcome.started_unix_ms();
   if (from == 0 || outcome.finished_unix_ms() < from) return "";
   uint64_t took_ms = outcome.finished_unix_ms() - from;
-  return took_ms < 1000 ? " in under a second" : " after " + human_duration(took_ms);
+  // What human_duration calls a second is one: 994 ms may be a whole `max-duration`.
+  return took_ms < 500 ? " in under a second" : " after " + human_duration(took_ms);
 }
 
 std::string members_text(const pb::ExperimentInfo& outcome) {
@@ -85,8 +86,15 @@ std::optional<Cause> cause_in(const std::string& reason) {
   return Cause{std::move(replica), reason.substr(colon + 2)};
 }
 
+// What it printed in attempts before says nothing of this one's end.
+Ending::Tail& Ending::tail_of(const std::string& replica, uint32_t attempt) {
+  Tail& tail = tails_[replica];
+  if (attempt > tail.attempt) tail = {attempt, ""};
+  return tail;
+}
+
 void Ending::add(const pb::LogChunk& chunk) {
-  std::string& tail = tails_[chunk.replica()];
+  std::string& tail = tail_of(chunk.replica(), chunk.attempt()).text;
   std::string_view data = chunk.data();
   if (data.size() >= kTailBytes) {
     tail.assign(data.substr(data.size() - kTailBytes));
@@ -115,6 +123,7 @@ bool Ending::add(const pb::StateEvent& event) {
     add_experiment(event);
     return false;
   }
+  tail_of(event.id(), event.attempt());
   auto state = parse_state(event.state());
   if (!state || !is_terminal(*state)) return false;
   auto found = failures_.find(replica.value().experiment);
@@ -126,7 +135,7 @@ bool Ending::add(const pb::StateEvent& event) {
 std::vector<std::string> Ending::last_lines(const std::string& replica) const {
   auto tail = tails_.find(replica);
   if (tail == tails_.end()) return {};
-  std::string_view bytes = tail->second;
+  std::string_view bytes = tail->second.text;
   if (bytes.size() > kTailBytes) {
     bytes.remove_prefix(bytes.size() - kTailBytes);
     bytes.remove_prefix(std::min(bytes.find('\n') + 1, bytes.size()));
@@ -167,7 +176,9 @@ std::string Ending::failure_text(const Failure& failure, const Screen& screen) c
   if (lines.empty() && !whole_) {
     out += fmt::format("Its last lines: {} logs {} --tail {}\n", called(), replica, kLastLines);
   } else if (lines.empty()) {
-    out += fmt::format("{} printed nothing.\n", replica);
+    const auto tail = tails_.find(replica);
+    const uint32_t attempt = tail == tails_.end() ? 0 : tail->second.attempt;
+    out += fmt::format("{} printed nothing{}.\n", replica, attempt > 1 ? fmt::format(" in attempt {}", attempt) : "");
   } else {
     out += last_lines_text(replica, lines, screen.colours);
   }

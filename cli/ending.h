@@ -46,7 +46,7 @@ class Ending {
   // True when the replica ended only because another one failed before it.
   bool add(const pb::StateEvent& event);
 
-  // Of a replica's output, ready for a screen.
+  // Of a replica's output in its newest attempt, ready for a screen.
   std::vector<std::string> last_lines(const std::string& replica) const;
 
   // Not all of the output comes here: that a replica printed nothing can't be told.
@@ -63,6 +63,12 @@ class Ending {
     std::set<std::string> followers;
   };
 
+  struct Tail {
+    uint32_t attempt = 0;
+    std::string text;
+  };
+
+  Tail& tail_of(const std::string& replica, uint32_t attempt);
   void add_experiment(const pb::StateEvent& event);
   std::optional<Failure> failure_of(const pb::ExperimentInfo& outcome) const;
   static std::string printer_of(const Failure& failure);
@@ -70,7 +76,7 @@ class Ending {
 
   bool whole_ = true;
   std::map<ExperimentId, Failure> failures_;  // by experiment or member
-  std::map<std::string, std::string> tails_;  // by replica: the end of its output
+  std::map<std::string, Tail> tails_;         // by replica: the end of its output
 };
 
 }  // namespace dtrain::cli

@@ -148,9 +148,8 @@ Result<int> follow(Connection& connection, const CommandContext& context,
     return 1;
   }
   const WatchEnd& end = watched.value();
-  if (end.how == WatchHow::NobodyReads) return 0;
-  if (end.how == WatchHow::Detached) {
-    say_detached(id);
+  if (end.how == WatchHow::NobodyReads || end.how == WatchHow::Detached) {
+    say_detached(id, end.how);
     return 0;
   }
   if (end.how == WatchHow::Killed && end.outcome.id().empty()) return 130;

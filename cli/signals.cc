@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <iterator>
 
 #include "schema/result.h"
 
@@ -88,10 +89,10 @@ void end_by(int number) {
   raise(number);
 }
 
-void wait_readable(int fd, int other_fd, int64_t timeout_ms) {
-  pollfd waits[] = {{fd, POLLIN, 0}, {other_fd, POLLIN, 0}};
+void wait_readable(int fd, int other_fd, int64_t timeout_ms, int output_fd) {
+  pollfd waits[] = {{fd, POLLIN, 0}, {other_fd, POLLIN, 0}, {output_fd, 0, 0}};
   int timeout = timeout_ms < 0 ? -1 : static_cast<int>(std::min<int64_t>(timeout_ms, INT_MAX));
-  poll(waits, 2, timeout);  // a signal ends it early, which is as good as an event
+  poll(waits, std::size(waits), timeout);  // a signal ends it early, which is as good as an event
 }
 
 }  // namespace dtrain::cli

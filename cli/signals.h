@@ -40,8 +40,8 @@ std::unique_ptr<Signals> tied_signals();
 // Ends this process as the signal would have.
 void end_by(int number);
 
-// Waits until one of the descriptors is readable or the time is over (-1: no limit). Negative
-// descriptors are left out.
-void wait_readable(int fd, int other_fd, int64_t timeout_ms);
+// Waits until one of the descriptors is readable, nobody reads what is written to `output_fd` any
+// more, or the time is over (-1: no limit). Negative descriptors are left out.
+void wait_readable(int fd, int other_fd, int64_t timeout_ms, int output_fd = -1);
 
 }  // namespace dtrain::cli

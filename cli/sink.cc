@@ -45,6 +45,11 @@ size_t Sink::write_some(std::string_view bytes) {
   return 0;
 }
 
+bool Sink::reader_left() const {
+  pollfd look{fd_, 0, 0};
+  return poll(&look, 1, 0) == 1 && (look.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 Status Sink::written() const {
   if (error_ == ENOSPC || error_ == EDQUOT || error_ == EFBIG) return output_error(error_);
   return ok();

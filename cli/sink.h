@@ -17,6 +17,7 @@ class Sink {
   // As much of it as goes without waiting, where there is room for anything; also none, after a signal.
   size_t write_some(std::string_view bytes);
   bool closed() const { return error_ != 0; }
+  bool reader_left() const;  // of a pipe or a terminal, found without writing
   // An Error when a full disk or a limit closed it, which must not look like success.
   Status written() const;
 

@@ -211,11 +211,14 @@ void set_no_image(ParseOptions& parsing) {
 }
 
 std::string project_name_of(const fs::path& directory) {
-  std::string name = directory.filename().string();
-  for (char& c : name) {
-    bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                c == '_' || c == '-';
-    if (!good) c = '-';
+  std::string name;
+  for (const char c : directory.filename().string()) {
+    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    if (good) {
+      name += c;
+    } else if (!name.ends_with('-')) {
+      name += '-';   // one for a letter of several bytes, too
+    }
   }
   size_t first = name.find_first_not_of("-_");
   if (first == std::string::npos) return "project";

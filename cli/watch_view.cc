@@ -71,10 +71,11 @@ class Session {
         return *status;
       } else {
         settle();
-        wait_readable(call.fd(), signals_.fd(), wait_ms());
+        wait_readable(call.fd(), signals_.fd(), wait_ms(), output_to_watch());
       }
       handle_signals();
       look_at_clock();
+      look_at_reader();
       if (done_) return ok();
     }
   }
@@ -173,6 +174,14 @@ class Session {
 
   void look_at_clock() {
     if (options_.until_ms > 0 && boottime_ms() >= options_.until_ms) finish(WatchHow::TimeOver);
+  }
+
+  // Who only waits needs no reader, and what is being killed is waited for without one.
+  int output_to_watch() const { return options_.printer && !killed_ ? STDOUT_FILENO : -1; }
+
+  // A program that prints nothing for long would else be followed as long for nobody.
+  void look_at_reader() {
+    if (!done_ && output_to_watch() >= 0 && sink_.reader_left()) nobody_reads();
   }
 
   void finish(WatchHow how) {
@@ -278,11 +287,12 @@ int exit_code_of(const pb::ExperimentInfo& outcome) {
   return outcome.state() == to_string(State::Killed) ? 130 : 1;
 }
 
-void say_detached(const std::string& id) {
+void say_detached(const std::string& id, WatchHow how) {
   // On its own line, after the terminal's "^C".
+  const bool is_typed = how == WatchHow::Detached && isatty(STDERR_FILENO) == 1;
   std::fprintf(stderr,
                "%sDetached; %s goes on. Come back: %s logs -f %s. End it: %s kill %s\n",
-               isatty(STDERR_FILENO) == 1 ? "\n" : "", id.c_str(), called().c_str(), id.c_str(), called().c_str(), id.c_str());
+               is_typed ? "\n" : "", id.c_str(), called().c_str(), id.c_str(), called().c_str(), id.c_str());
 }
 
 }  // namespace dtrain::cli

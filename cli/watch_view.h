@@ -47,7 +47,7 @@ Result<WatchEnd> watch(Connection& connection, const CommandContext& context, Wa
 // else what the cause exited with).
 int exit_code_of(const pb::ExperimentInfo& outcome);
 
-// To stderr, for a person who left: it goes on, how to come back, how to end it.
-void say_detached(const std::string& id);
+// To stderr, for a person who left, or whose `| head` did: it goes on, how to come back, how to end it.
+void say_detached(const std::string& id, WatchHow how);
 
 }  // namespace dtrain::cli

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "schema/fd.h"
+#include "schema/size_text.h"
 
 namespace dtrain::daemon {
 
@@ -160,8 +161,7 @@ void Logs::flush() {
       // Without output it is a few words, and what is left of the disk is for such.
       const size_t waiting_bytes = open.journal->waiting_bytes();
       if (open.sync_wanted && waiting_bytes > disk_.room_bytes(folder_fd_.get())) {
-        retry_later(number, fmt::format("no room for {:.1f} MB of output on its disk",
-                                        static_cast<double>(waiting_bytes) / (1 << 20)));
+        retry_later(number, fmt::format("no room for {} of output on its disk", size_text(waiting_bytes)));
         continue;
       }
       const auto status = open.journal->flush();

@@ -77,11 +77,11 @@ fi
 output=$("$bin/dtrain" output path)
 id=$(basename "$output")
 accuracy=$("$bin/dtrain" logs --raw "$id.master" | sed -n 's/.* accuracy=\([0-9.]*\).*/\1/p' | tail -n 1)
-model=runs/$id/model.safetensors
+model=$(here "$example/runs/$id/model.safetensors")
 cat <<NEXT
 
 Test accuracy: $accuracy
-The model:     $(here "$example/$model"), $(size_of "$output/model.safetensors")
+The model:     $model, $(size_of "$output/model.safetensors")
 In PyTorch:    safetensors.torch.load_file("$model")
 
 What now:

@@ -80,6 +80,9 @@ on_end() {
   case ${python:+$step} in
     *pip\ *|*uv\ *) "$python" -c "$ask_index" || true ;;
   esac
+  case $step in
+    podman\ pull\ *|docker\ pull\ *) echo 'Without the image, by what the hosts have: dtrain train --no-image' ;;
+  esac
 }
 trap on_end EXIT
 trap 'exit 143' TERM INT HUP

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "schema/quote.h"
+#include "schema/yaml_mistake.h"
 
 namespace dtrain {
 
@@ -247,7 +248,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (key.kind != YamlNode::Kind::Scalar) {
       frame.node.refused = true;
       bad_keys_.push_back({frame.node.place, path(), describe_bad_key(key)});
-      frame.key = "?";
+      frame.key = std::string("?");  // assigned as it is, GCC 12 warns of an overlap that is none
       return;
     }
     if (frame.node.entries.size() >= kMaxKeys) {
@@ -316,36 +317,6 @@ bool check_bytes(std::string_view text, int source, Problems& problems) {
   return true;
 }
 
-std::string_view line_at(std::string_view text, int line) {
-  for (; line > 0; --line) {
-    const size_t end = text.find('\n');
-    if (end == std::string_view::npos) return {};
-    text.remove_prefix(end + 1);
-  }
-  return text.substr(0, text.find('\n'));
-}
-
-// yaml-cpp names the rule that was broken; this adds what the person probably did.
-std::string explain(std::string_view text, const YAML::Mark& mark, const std::string& what) {
-  std::string message = fmt::format("this is not valid YAML ({})", what);
-  for (int line = mark.line; line >= 0 && line >= mark.line - 1; --line) {
-    const std::string_view content = line_at(text, line);
-    const size_t start = content.find_first_not_of(' ');
-    if (start != std::string_view::npos && content[start] == '\t') {
-      return message + fmt::format("; line {} is indented with a tab: use spaces", line + 1);
-    }
-    if (content.find("{{") != std::string_view::npos) {
-      return message +
-             fmt::format("; line {} holds {{{{, put quotes around the whole value", line + 1);
-    }
-  }
-  if (what == "illegal map value") return message + "; a value that holds ': ' needs quotes";
-  if (what == "end of map flow not found" || what == "end of sequence flow not found") {
-    return message + "; a bracket is not closed, or a value inside needs quotes";
-  }
-  return message;
-}
-
 }  // namespace
 
 const YamlNode* YamlNode::find(std::string_view key) const {
@@ -396,7 +367,7 @@ std::optional<YamlNode> parse_yaml(std::string_view text, int source, Problems& 
     problems.add(place(stop.mark), stop.path, stop.text);
   } catch (const YAML::Exception& error) {
     builder.report_bad_keys(error.mark.line + 1);
-    problems.add(place(error.mark), "", explain(text, error.mark, error.msg));
+    problems.add(place(error.mark), "", explain_yaml_mistake(text, {error.mark.line, error.mark.column}, error.msg));
   } catch (const std::exception& error) {
     problems.add({source, 0, 0}, "", fmt::format("this can't be read as YAML ({})", error.what()));
   }

@@ -271,6 +271,25 @@ TEST_CASE("train --tied takes the experiment with it when its reader leaves") {
   CHECK(cluster.run({"wait", "1"}).code == 130);
 }
 
+TEST_CASE("who follows ends with the reader, also where nothing more is printed") {
+  Cluster cluster;
+  const fs::path project = cluster.project(single("echo at work; exec sleep 1000"));
+  const auto first_word = [&](const std::string& command) {
+    Command shell = cluster.command({}, project);
+    shell.argv = {"sh", "-c", "$0 " + command + " | grep -m 1 -o ' at work'", shell.argv.front()};
+    const Output output = run(shell);
+    CHECK_MESSAGE(output.code == 0, output.all());
+    CHECK(output.out == " at work\n");
+    return output.err;
+  };
+  const std::string left = first_word("train");
+  CHECK_MESSAGE(left.find("Detached; 1 goes on. Come back: ") != std::string::npos, left);
+  CHECK(first_word("logs -f 1") == "");
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "RUNNING");
+  first_word("train --tied");
+  CHECK(cluster.run({"wait", "2"}).code == 130);
+}
+
 TEST_CASE("a restart budget starts a failed program again, and its end is that of the last try") {
   Cluster cluster;
   const std::string second_try_works =

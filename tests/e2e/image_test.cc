@@ -69,6 +69,15 @@ TEST_CASE("an image is fetched once, runs by itself or what it is told, and a ch
   CHECK(scene.cluster.log_of("3.train") == "second\n");
 }
 
+TEST_CASE("where an image can't be fetched it is said what does without one") {
+  ImageScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  const Output failed = scene.cluster.run({"train", "--image", "localhost/none", "--", "true"}, scene.cluster.project("project: p\n"));
+  CHECK(failed.code != 0);
+  CHECK_MESSAGE(failed.err.find("pull localhost/none\n") != std::string::npos, failed.all());
+  CHECK_MESSAGE(failed.err.find("  | Without the image, by what the hosts have: dtrain train --no-image\n") != std::string::npos, failed.all());
+}
+
 TEST_CASE("--rebuild takes what a name means now, once, and all files of it") {
   ImageScene scene;
   if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);

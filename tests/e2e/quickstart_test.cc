@@ -104,7 +104,7 @@ TEST_CASE("the quickstart goes on after Ctrl-C, gets 19 of 20 new digits right, 
   CHECK(fs::file_size(project / "runs/2/model.safetensors") > 100'000);
 
   CHECK_MESSAGE(has(done, "\nTest accuracy: " + accuracy + "\nThe model:     examples/digits/runs/2/model.safetensors, "), done.out);
-  for (const char* next : {"load_file(\"runs/2/model.safetensors\")", "  cd examples/digits\n", "  dtrain compare 2 3 "}) {
+  for (const char* next : {"load_file(\"examples/digits/runs/2/model.safetensors\")", "  cd examples/digits\n", "  dtrain compare 2 3 "}) {
     CHECK_MESSAGE(has(done, next), done.out);
   }
 }

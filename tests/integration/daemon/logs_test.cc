@@ -91,8 +91,8 @@ TEST_CASE("output waits where only the room that is not for output is left, even
   CHECK(scene.text() == "RUNNING\n");
   REQUIRE(scene.logs->append(4, output(0, "a word\n")).ok());
   scene.until([&] { return !scene.logs->trouble().empty(); });
-  CHECK_MESSAGE(scene.logs->trouble().starts_with("log of experiment 4: no room for "),
-                scene.logs->trouble());
+  CHECK_MESSAGE(scene.logs->trouble().starts_with("log of experiment 4: no room for "), scene.logs->trouble());
+  CHECK_MESSAGE(scene.logs->trouble().ends_with(" B of output on its disk"), scene.logs->trouble());
   CHECK(scene.text() == "RUNNING\n");
   CHECK(scene.durable == 0);
   room_bytes = 1 << 20;

@@ -19,6 +19,7 @@ pb::StateEvent state_event(const std::string& id, const std::string& word, const
 void print(Ending& ending, const std::string& replica, const std::string& text) {
   pb::LogChunk chunk;
   chunk.set_replica(replica);
+  chunk.set_attempt(1);
   chunk.set_data(text);
   ending.add(chunk);
 }
@@ -46,6 +47,10 @@ TEST_CASE("what was ended at its limit is not said to have run for less") {
   failed.set_finished_unix_ms(2'998);
   CHECK(Ending().text(failed, "", {}).starts_with(
       "4 failed after 2 seconds: its max-duration of 2s has passed\n"));
+  failed.set_finished_unix_ms(1'994);
+  CHECK(Ending().text(failed, "", {}).starts_with("4 failed after 1 second: "));
+  failed.set_finished_unix_ms(1'499);
+  CHECK(Ending().text(failed, "", {}).starts_with("4 failed in under a second: "));
 }
 
 TEST_CASE("what starts it again goes on from a checkpoint where there may be one") {
@@ -101,6 +106,26 @@ TEST_CASE("only the last ten lines are kept, from however much output") {
   std::string text = ending.text(outcome("FAILED", "4.train: exit code 1"), "", {});
   CHECK(text.find("| line 99990\n") != std::string::npos);
   CHECK(text.find("| line 99989\n") == std::string::npos);
+}
+
+TEST_CASE("the last lines are those of the attempt that failed, and not of those before") {
+  Ending ending;
+  const auto attempt = [&](uint32_t number, const std::string& text) {
+    pb::StateEvent starting = state_event("4.train", "STARTING");
+    starting.set_attempt(number);
+    ending.add(starting);
+    pb::LogChunk chunk;
+    chunk.set_replica("4.train");
+    chunk.set_attempt(number);
+    chunk.set_data(text);
+    if (!text.empty()) ending.add(chunk);
+  };
+  attempt(1, "no data\n");
+  attempt(2, "out of memory\n");
+  CHECK(ending.last_lines("4.train") == std::vector<std::string>{"out of memory"});
+  attempt(3, "");
+  const std::string text = ending.text(outcome("FAILED", "4.train: exit code 1"), "", {});
+  CHECK_MESSAGE(text.find("4.train printed nothing in attempt 3.\n") != std::string::npos, text);
 }
 
 TEST_CASE("that nothing was printed is said only of a log that was seen from its start") {

@@ -1,7 +1,6 @@
 #include "cli/hosts.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -13,7 +12,7 @@
 #include "cli/escapes.h"
 #include "cli/hosts_test.h"
 #include "cli/json_output.h"
-#include "cli/new_file.h"
+#include "cli/key_file.h"
 #include "cli/table.h"
 #include "cli/words.h"
 
@@ -127,21 +126,17 @@ struct Invitation {
 };
 
 Result<int> invite(const Invitation& words, const CommandContext& context) {
-  const std::string file = words.file.empty() ? words.name + ".key" : words.file;
-  if (::access(file.c_str(), F_OK) == 0) {
-    return Error{Code::AlreadyExists, fmt::format("{} is there already", file), "-o FILE names another"};
-  }
+  TRY(const std::string file, key_file(words.name, words.file));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::InviteRequest request;
   request.set_name(words.name);
   request.set_address(words.address);
   TRY(const pb::InviteReply reply, connection.invite(request));
-  if (Status written = write_new_file(file, reply.key(), 0600, ""); !written.ok()) {
+  TRY(write_key(file, reply.key(), [&] {
     pb::RevokeRequest back;
     back.set_name(words.name);
     (void)connection.revoke(back).ok();
-    return std::move(written).error();
-  }
+  }));
   fmt::print("{} lets one host join as {}, by {}. Keep it as you keep an SSH key. On that host, with this version of dtrain:\n"
              "  dtrain runner run --join {}\n",
              file, words.name, reply.daemon(), std::filesystem::path(file).filename().string());

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/escapes.h"
+#include "cli/host_names.h"
 #include "cli/hosts_test.h"
 #include "cli/json_output.h"
 #include "cli/key_file.h"
@@ -31,9 +32,9 @@ Cell state_of(const pb::HostInfo& host) {
   return host.drained() ? Cell{"drained", Ink::Yellow} : Cell{"up", Ink::Green};
 }
 
-void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
+void append_notes(std::string& out, const pb::HostInfo& host, const std::string& name, bool is_alone) {
   const auto note = [&](const std::string& text) {
-    out += on_one_line(host.name() + ": " + text) + "\n";
+    out += on_one_line(name + ": " + text) + "\n";
   };
   if (host.revoked()) {
     note("its key was revoked; it is forgotten once what ran there counts as lost");
@@ -100,9 +101,11 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
       {"HOST", 10, 0, true},     {"STATE", 5, 4, false},     {"CPUS FREE", 9, 0, false},
       {"MEM FREE", 8, 0, false}, {"GPUS FREE", 9, 5, false}, {"REPLICAS", 8, 3, false},
       {"ADDRESS", 9, 2, false},  {"CGROUP", 6, 1, false},    {"ID", 8, 1, false}};
+  HostNames names;
+  for (const auto& host : reply.hosts()) names.add(host.name(), host.id());
   for (const auto& host : reply.hosts()) {
     table.rows.push_back(
-        {{host.name()},
+        {{names.shown(host.name(), host.id())},
          state_of(host),
          {fmt::format("{:.4g}/{:.4g}", host.cpus_free(), host.cpus())},
          {fmt::format("{}/{}", human_memory(host.memory_free_bytes()),
@@ -111,10 +114,10 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
          {fmt::format("{}", host.replicas())},
          {host.address()},
          {host.cgroup()},
-         {host.id().substr(0, 8)}});
+         {host.id().substr(0, kHostIdDigits)}});
   }
   std::string out = render(table, view.screen);
-  for (const auto& host : reply.hosts()) append_notes(out, host, reply.hosts_size() == 1);
+  for (const auto& host : reply.hosts()) append_notes(out, host, names.shown(host.name(), host.id()), reply.hosts_size() == 1);
   for (const std::string& name : reply.invited()) out += name + ": has a key, and is not here\n";
   return out + pools;
 }

@@ -60,12 +60,12 @@ class Ending {
  private:
   struct Failure {
     Cause cause;
+    std::string printer;   // whose words decided, where that is another one
     std::set<std::string> followers;
   };
 
   void add_experiment(const pb::StateEvent& event);
   std::optional<Failure> failure_of(const pb::ExperimentInfo& outcome) const;
-  static std::string printer_of(const Failure& failure);
   std::string failure_text(const Failure& failure, const Screen& screen) const;
 
   bool whole_ = true;

@@ -72,6 +72,8 @@ class Options {
   // One word of a fixed set.
   void choice(const std::string& names, std::string& value, const std::vector<std::string>& words,
               const std::string& help);
+  // Of an option that takes other texts, too: what completion offers for it.
+  void offer(const std::string& name, std::vector<std::string> words);
   // An option whose value may be left out: --explain-sync [FILE]. `given` says that it was there.
   void optional_text(const std::string& names, bool& given, std::string& value,
                      const std::string& help, const std::string& placeholder = "TEXT");
@@ -106,7 +108,7 @@ class Options {
   CLI::App& app_;
   std::vector<Subcommand> subcommands_;
   std::vector<std::function<void()>> after_parse_;
-  std::vector<std::pair<const CLI::Option*, std::vector<std::string>>> choices_;
+  std::vector<std::pair<const CLI::Option*, std::vector<std::string>>> offered_;
   Rest rest_;
 };
 
@@ -117,7 +119,7 @@ Result<Run> parse_command(const Command& command, CommandContext& context,
 
 // The options and subcommands that `command` takes, for completion: {"-a", "--all", "start"}.
 std::vector<std::string> completion_words(const Command& command);
-// The words that its `option` takes: {"last", "min", "max"} of --value; empty when it takes any.
+// The words that its `option` takes: {"last", "min", "max"} of --value; empty where nobody can say.
 std::vector<std::string> completion_values(const Command& command, const std::string& option);
 
 }  // namespace dtrain::cli

@@ -20,7 +20,7 @@ constexpr uint32_t kIdsMax = 50;
 constexpr const char* kBash = R"sh(# dtrain completion for bash: eval "$(dtrain completion bash)"
 _dtrain() {
   local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=
-  local before=${COMP_WORDS[COMP_CWORD-1]} values=
+  local before=${COMP_WORDS[COMP_CWORD-1]} values= done=
   if [[ $COMP_CWORD -gt 1 && $before == -* ]]; then
     case $before in
       --after|--after-end) values=$("$1" __ids 2>/dev/null) ;;
@@ -28,7 +28,7 @@ _dtrain() {
     esac
   fi
   if [ -n "$values" ]; then
-    words=$values
+    words=$values done=${word%"${word##*,}"}
   elif [ "$COMP_CWORD" -eq 1 ]; then
     words=$("$1" __words 2>/dev/null)
   elif [[ $word == -* ]]; then
@@ -40,7 +40,7 @@ _dtrain() {
       output) [ "$COMP_CWORD" -eq 3 ] && words=$("$1" __ids 2>/dev/null) ;;
     esac
   fi
-  COMPREPLY=($(compgen -W "$words" -- "$word"))
+  COMPREPLY=($(compgen -P "$done" -W "$words" -- "${word#"$done"}"))
 }
 complete -o default -F _dtrain dtrain
 )sh";
@@ -59,8 +59,17 @@ _dtrain() {
     return
   fi
   if [[ $words[CURRENT-1] == --after || $words[CURRENT-1] == --after-end ]]; then
+    compset -P '*,'
     compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"}
     return
+  fi
+  if [[ $words[CURRENT-1] == -* ]]; then
+    local -a values=(${(f)"$($words[1] __words $command -- $words[CURRENT-1] 2>/dev/null)"})
+    if (( $#values )); then
+      compset -P '*,'
+      compadd -- $values
+      return
+    fi
   fi
   (( CURRENT == 3 )) && compadd -- ${known:#-*}
   case $command in
@@ -76,6 +85,16 @@ constexpr const char* kFish = R"sh(# dtrain completion for fish: dtrain completi
 function __dtrain_words
   set -l typed (commandline -opc)
   set -l known (dtrain __words $typed[2] 2>/dev/null)
+  if string match -q -- '-*' $typed[-1]
+    set -l values (dtrain __words $typed[2] -- $typed[-1] 2>/dev/null)
+    if test (count $values) -gt 0
+      set -l done (string match -r -- '^.*,' (commandline -ct))
+      for value in $values
+        echo "$done$value"
+      end
+      return
+    end
+  end
   if string match -q -- '-*' (commandline -ct)
     string match -- '-*' $known
   else if test (count $typed) -eq 2

@@ -114,7 +114,10 @@ void Ending::add_experiment(const pb::StateEvent& event) {
       event.state() == to_string(State::Stopping) || event.state() == to_string(State::Failed);
   if (!fixed) return;
   // The cause is told when it is fixed; the replicas follow in whatever order they are gone.
-  if (auto cause = cause_in(event.reason())) failures_.try_emplace(*id, Failure{std::move(*cause), {}});
+  auto cause = cause_in(event.reason());
+  if (!cause) return;
+  Failure& failure = failures_.try_emplace(*id, Failure{std::move(*cause), "", {}}).first->second;
+  if (!event.printer().empty()) failure.printer = event.printer();   // known once all of them have ended
 }
 
 bool Ending::add(const pb::StateEvent& event) {
@@ -155,18 +158,8 @@ std::optional<Ending::Failure> Ending::failure_of(const pb::ExperimentInfo& outc
   if (!cause) return std::nullopt;
   const auto id = parse_experiment_id(outcome.id());
   const auto found = id.ok() ? failures_.find(*id) : failures_.end();
-  return Failure{std::move(*cause),
+  return Failure{std::move(*cause), outcome.printer(),
                  found == failures_.end() ? std::set<std::string>() : found->second.followers};
-}
-
-// Whose words its failure-policy went by, where that was another one: "...; 4.worker.1 printed 'ECC'".
-std::string Ending::printer_of(const Failure& failure) {
-  const std::string& what = failure.cause.what;
-  const size_t end = what.find(" printed ");
-  const size_t begin = end == std::string::npos ? end : what.rfind("; ", end);
-  if (begin == std::string::npos) return "";
-  const std::string name = what.substr(begin + 2, end - begin - 2);
-  return name != failure.cause.replica && parse_replica_id(name).ok() ? name : "";
 }
 
 std::string Ending::failure_text(const Failure& failure, const Screen& screen) const {
@@ -182,8 +175,7 @@ std::string Ending::failure_text(const Failure& failure, const Screen& screen) c
   } else {
     out += last_lines_text(replica, lines, screen.colours);
   }
-  const std::string printer = printer_of(failure);
-  if (const auto said = last_lines(printer); !said.empty()) out += last_lines_text(printer, said, screen.colours);
+  if (const auto said = last_lines(failure.printer); !said.empty()) out += last_lines_text(failure.printer, said, screen.colours);
   if (!failure.followers.empty()) {
     out += fmt::format("+{} ended because of it\n", failure.followers.size());
   }
@@ -214,8 +206,7 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
                                   ? fmt::format("{} why {}", called(), outcome.id())
                                   : fmt::format("{} status {}, {}", called(), outcome.id(), rerun_text(outcome));
   if (failure) {
-    const std::string printer = printer_of(*failure);
-    out += fmt::format("Next: {} logs {}, {}\n", called(), printer.empty() ? failure->cause.replica : printer, looking);
+    out += fmt::format("Next: {} logs {}, {}\n", called(), failure->printer.empty() ? failure->cause.replica : failure->printer, looking);
   } else if (failed && outcome.reason().starts_with("nothing was printed for")) {
     out += fmt::format("Next: {} logs {}, {}\n", called(), outcome.id(), looking);
   } else if (failed) {

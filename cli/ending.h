@@ -60,6 +60,7 @@ class Ending {
  private:
   struct Failure {
     Cause cause;
+    std::string printer;   // whose words decided, where that is another one
     std::set<std::string> followers;
   };
 
@@ -71,7 +72,6 @@ class Ending {
   Tail& tail_of(const std::string& replica, uint32_t attempt);
   void add_experiment(const pb::StateEvent& event);
   std::optional<Failure> failure_of(const pb::ExperimentInfo& outcome) const;
-  static std::string printer_of(const Failure& failure);
   std::string failure_text(const Failure& failure, const Screen& screen) const;
 
   bool whole_ = true;

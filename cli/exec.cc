@@ -139,6 +139,7 @@ class Exec {
           break;
         case pb::ExecOutput::kClaim:
         case pb::ExecOutput::kRefused:
+        case pb::ExecOutput::kOutputEnds:
         case pb::ExecOutput::WHAT_NOT_SET:
           break;   // not said to us
       }

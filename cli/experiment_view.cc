@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/fields.h"
+#include "cli/host_names.h"
 #include "cli/list_view.h"
 #include "cli/measure.h"
 #include "cli/roles_text.h"
@@ -67,8 +68,15 @@ std::string duration_of(const pb::ReplicaInfo& replica, const pb::ExperimentInfo
   return duration(replica.started_unix_ms(), finished, view);
 }
 
-std::string render_table(const std::vector<const pb::ReplicaInfo*>& replicas,
-                         const pb::ExperimentInfo& whole, const View& view) {
+HostNames host_names(const pb::ShowReply& reply) {
+  HostNames names;
+  for (const auto& replica : reply.replicas()) names.add(replica.seat().host_name(), replica.seat().host_id());
+  return names;
+}
+
+std::string render_table(const std::vector<const pb::ReplicaInfo*>& replicas, const pb::ShowReply& reply, const View& view) {
+  const pb::ExperimentInfo& whole = reply.experiment();
+  const HostNames names = host_names(reply);
   bool gpus = false;
   for (const auto* replica : replicas) gpus = gpus || replica->seat().gpus_size() != 0;
   Table table;
@@ -91,7 +99,7 @@ std::string render_table(const std::vector<const pb::ReplicaInfo*>& replicas,
     std::vector<Cell> row = {
         {replica->id()},
         cell_of_state(replica->state()),
-        {replica->seat().host_name()},
+        {names.shown(replica->seat().host_name(), replica->seat().host_id())},
         {replica->seat().port() == 0 ? "" : fmt::format("{}", replica->seat().port())}};
     if (gpus) row.push_back({gpus_of(replica->seat())});
     row.push_back({replica->started_unix_ms() == 0 ? "" : clock_time(replica->started_unix_ms())});
@@ -283,8 +291,7 @@ std::string render_fields(const pb::ShowReply& reply, const View& view, const Wh
   return fields.text(view.screen);
 }
 
-std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo& whole,
-                       const View& view) {
+std::string render_one(const pb::ReplicaInfo& replica, const pb::ShowReply& reply, const View& view) {
   const pb::SeatInfo& seat = replica.seat();
   Fields fields;
   fields.add("ID", replica.id());
@@ -294,9 +301,9 @@ std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo&
   fields.add("Exit Code", exit_of(replica));
   fields.add("Started", moment(replica.started_unix_ms(), view));
   fields.add("Finished", moment(replica.finished_unix_ms(), view));
-  fields.add("Duration", duration_of(replica, whole, view));
+  fields.add("Duration", duration_of(replica, reply.experiment(), view));
   fields.add("Attempt", fmt::format("{}", replica.attempt()));
-  fields.add("Host", seat.host_name());
+  fields.add("Host", host_names(reply).shown(seat.host_name(), seat.host_id()));
   if (seat.port() != 0) fields.add("Address", fmt::format("{}:{}", seat.address(), seat.port()));
   if (replica.pid() != 0) fields.add("Pid", fmt::format("{}", replica.pid()));
   if (!seat.host_name().empty()) {
@@ -328,7 +335,7 @@ std::string render_experiment(const pb::ShowReply& reply, const View& view, cons
   if (!reply.replicas().empty()) {
     std::vector<const pb::ReplicaInfo*> replicas;
     for (const auto& replica : reply.replicas()) replicas.push_back(&replica);
-    out += "\n" + render_table(replicas, reply.experiment(), view);
+    out += "\n" + render_table(replicas, reply, view);
   }
   if (!reply.events().empty()) out += render_events(reply, view);
   if (view.long_form && !reply.spec_yaml().empty()) out += "\nSpec:\n" + reply.spec_yaml();
@@ -357,8 +364,8 @@ Result<std::vector<const pb::ReplicaInfo*>> replicas_named(const pb::ShowReply& 
 Result<std::string> render_replicas(const pb::ShowReply& reply, const IdPattern& pattern,
                                     const View& view) {
   TRY(const auto named, replicas_named(reply, pattern));
-  if (named.size() > 1) return render_table(named, reply.experiment(), view);
-  return render_one(*named.front(), reply.experiment(), view);
+  if (named.size() > 1) return render_table(named, reply, view);
+  return render_one(*named.front(), reply, view);
 }
 
 }  // namespace dtrain::cli

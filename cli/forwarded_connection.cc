@@ -18,21 +18,23 @@ ForwardedConnection::ForwardedConnection(RpcChannel& channel, const std::string&
   pb::ExecInput first;
   first.mutable_forward()->set_id(id);
   first.mutable_forward()->set_port(port);
+  first.mutable_forward()->set_hears_end(true);
   call_->write(first);
 }
 
 ForwardedConnection::~ForwardedConnection() {
-  if (!is_over() && !shut_) break_off();
+  if (!is_over() && !is_left_alone()) break_off();
 }
 
 bool ForwardedConnection::may_read() const {
-  if (shut_) return true;   // it is read to its end, or the close would take back what was written
+  if (is_left_alone()) return true;   // it is read to its end, or the close would take back what was written
   return call_ && started_ && !local_ended_ && untaken_ < kExecWindowBytes && call_->has_room(kExecPartBytes);
 }
 
 pollfd ForwardedConnection::wants() const {
   const int events = (may_read() ? POLLIN : 0) | (waiting_.empty() ? 0 : POLLOUT);
-  return {local_.get(), static_cast<short>(events), 0};
+  // Shut on its own side as well it would be told again and again.
+  return {shut_ && events == 0 ? -1 : local_.get(), static_cast<short>(events), 0};
 }
 
 void ForwardedConnection::handle(short happened) {
@@ -43,11 +45,11 @@ void ForwardedConnection::handle(short happened) {
 
 void ForwardedConnection::read_local() {
   std::array<char, kExecPartBytes> bytes;
-  const size_t most = shut_ ? bytes.size() : std::min<uint64_t>(bytes.size(), kExecWindowBytes - untaken_);
+  const size_t most = is_left_alone() ? bytes.size() : std::min<uint64_t>(bytes.size(), kExecWindowBytes - untaken_);
   const ssize_t got = ::recv(local_.get(), bytes.data(), most, 0);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
-  if (got < 0 || (got == 0 && shut_)) return drop();
-  if (shut_) return;
+  if (got < 0 || (got == 0 && is_left_alone())) return drop();
+  if (is_left_alone()) return;
   pb::ExecInput message;
   if (got == 0) {
     local_ended_ = true;
@@ -70,11 +72,14 @@ void ForwardedConnection::advance() {
       waiting_ += message.output();
     } else if (message.has_taken()) {
       untaken_ -= std::min(untaken_, message.taken());
+    } else if (message.has_output_ends()) {
+      worked_ = true;
+      output_ended_ = true;
     } else if (message.has_ended()) {
       if (message.ended().code() == ECONNRESET) return break_off();   // by the server, which is its affair
       if (message.ended().code() != 0) return break_off(not_made(message.ended()));
       worked_ = true;
-      ended_ = true;
+      ended_ = output_ended_ = true;
     }
   }
   if (call_ && !ended_) {
@@ -95,9 +100,9 @@ void ForwardedConnection::write_local() {
     gone += static_cast<size_t>(wrote);
   }
   waiting_.erase(0, gone);
+  if (output_ended_ && waiting_.empty() && !std::exchange(shut_, true)) ::shutdown(local_.get(), SHUT_WR);
   if (ended_) {
     call_.reset();
-    if (waiting_.empty() && !std::exchange(shut_, true)) ::shutdown(local_.get(), SHUT_WR);
     if (shut_ && local_ended_) drop();
   } else if (gone > 0 && call_) {
     pb::ExecInput message;

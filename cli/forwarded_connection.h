@@ -32,10 +32,10 @@ class ForwardedConnection {
   void advance();
 
   bool is_over() const { return !local_; }
-  // The local side says nothing more, and may well be gone.
-  bool has_said_all() const { return local_ended_; }
+  // One side says nothing more, and may well be gone.
+  bool is_half_over() const { return local_ended_ || shut_; }
   // Only the local side is still to end.
-  bool is_left_alone() const { return shut_ && local_; }
+  bool is_left_alone() const { return shut_ && !call_ && local_; }
   void drop();
   void break_off();
 
@@ -53,13 +53,14 @@ class ForwardedConnection {
 
   const uint16_t port_;
   Fd local_;
-  std::optional<RpcCall> call_;
+  std::optional<RpcCall> call_;  // none: the other side is gone
   bool started_ = false;
   std::string host_name_;
   std::string waiting_;          // for the local side
   uint64_t untaken_ = 0;         // of what it said
   bool local_ended_ = false;     // it says nothing more
-  bool ended_ = false;           // nothing more comes for it
+  bool output_ended_ = false;    // nothing more comes for it
+  bool ended_ = false;           // and nothing that it says is heard
   bool shut_ = false;            // and it knows
   bool worked_ = false;
   std::optional<Error> trouble_;

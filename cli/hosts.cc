@@ -1,7 +1,6 @@
 #include "cli/hosts.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -11,9 +10,10 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/escapes.h"
+#include "cli/host_names.h"
 #include "cli/hosts_test.h"
 #include "cli/json_output.h"
-#include "cli/new_file.h"
+#include "cli/key_file.h"
 #include "cli/table.h"
 #include "cli/words.h"
 
@@ -32,9 +32,9 @@ Cell state_of(const pb::HostInfo& host) {
   return host.drained() ? Cell{"drained", Ink::Yellow} : Cell{"up", Ink::Green};
 }
 
-void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
+void append_notes(std::string& out, const pb::HostInfo& host, const std::string& name, bool is_alone) {
   const auto note = [&](const std::string& text) {
-    out += on_one_line(host.name() + ": " + text) + "\n";
+    out += on_one_line(name + ": " + text) + "\n";
   };
   if (host.revoked()) {
     note("its key was revoked; it is forgotten once what ran there counts as lost");
@@ -101,9 +101,11 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
       {"HOST", 10, 0, true},     {"STATE", 5, 4, false},     {"CPUS FREE", 9, 0, false},
       {"MEM FREE", 8, 0, false}, {"GPUS FREE", 9, 5, false}, {"REPLICAS", 8, 3, false},
       {"ADDRESS", 9, 2, false},  {"CGROUP", 6, 1, false},    {"ID", 8, 1, false}};
+  HostNames names;
+  for (const auto& host : reply.hosts()) names.add(host.name(), host.id());
   for (const auto& host : reply.hosts()) {
     table.rows.push_back(
-        {{host.name()},
+        {{names.shown(host.name(), host.id())},
          state_of(host),
          {fmt::format("{:.4g}/{:.4g}", host.cpus_free(), host.cpus())},
          {fmt::format("{}/{}", human_memory(host.memory_free_bytes()),
@@ -112,10 +114,10 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
          {fmt::format("{}", host.replicas())},
          {host.address()},
          {host.cgroup()},
-         {host.id().substr(0, 8)}});
+         {host.id().substr(0, kHostIdDigits)}});
   }
   std::string out = render(table, view.screen);
-  for (const auto& host : reply.hosts()) append_notes(out, host, reply.hosts_size() == 1);
+  for (const auto& host : reply.hosts()) append_notes(out, host, names.shown(host.name(), host.id()), reply.hosts_size() == 1);
   for (const std::string& name : reply.invited()) out += name + ": has a key, and is not here\n";
   return out + pools;
 }
@@ -127,21 +129,17 @@ struct Invitation {
 };
 
 Result<int> invite(const Invitation& words, const CommandContext& context) {
-  const std::string file = words.file.empty() ? words.name + ".key" : words.file;
-  if (::access(file.c_str(), F_OK) == 0) {
-    return Error{Code::AlreadyExists, fmt::format("{} is there already", file), "-o FILE names another"};
-  }
+  TRY(const std::string file, key_file(words.name, words.file));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::InviteRequest request;
   request.set_name(words.name);
   request.set_address(words.address);
   TRY(const pb::InviteReply reply, connection.invite(request));
-  if (Status written = write_new_file(file, reply.key(), 0600, ""); !written.ok()) {
+  TRY(write_key(file, reply.key(), [&] {
     pb::RevokeRequest back;
     back.set_name(words.name);
     (void)connection.revoke(back).ok();
-    return std::move(written).error();
-  }
+  }));
   fmt::print("{} lets one host join as {}, by {}. Keep it as you keep an SSH key. On that host, with this version of dtrain:\n"
              "  dtrain runner run --join {}\n",
              file, words.name, reply.daemon(), std::filesystem::path(file).filename().string());

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "cli/connection.h"
+#include "cli/host_names.h"
 #include "cli/remote.h"
 #include "cli/remote_outputs.h"
 #include "cli/signals.h"
@@ -52,8 +53,7 @@ constexpr size_t kSentBytes = 64 << 10;
 constexpr int kInterruptedCode = 130;
 
 bool is_meant(const pb::HostInfo& host, const std::string& text) {
-  constexpr size_t kShownDigits = 8;
-  return host.name() == text || (text.size() >= kShownDigits && host.id().starts_with(text));
+  return host.name() == text || (text.size() >= kHostIdDigits && host.id().starts_with(text));
 }
 
 std::string named_hosts(const pb::HostsReply& known) {

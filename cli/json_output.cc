@@ -288,7 +288,9 @@ std::string output_json(const std::string& id, const std::string& directory,
                         const std::vector<OutputFile>& files) {
   Json listed = Json::array();
   for (const OutputFile& file : files) {
-    listed.push_back({{"path", file.path}, {"size_bytes", file.size_bytes}});
+    listed.push_back({{"path", file.path},
+                      {"size_bytes", file.size_bytes},
+                      {"link_to", file.link_to.empty() ? Json() : Json(file.link_to)}});
   }
   return line_of({{"id", id}, {"output_dir", directory}, {"files", std::move(listed)}});
 }

@@ -17,10 +17,11 @@
 
 namespace dtrain::cli {
 
-// A file of an experiment's output; `path` is relative to its directory.
+// A file of an experiment's output, or a link there; `path` is relative to its directory.
 struct OutputFile {
   std::string path;
   uint64_t size_bytes = 0;
+  std::string link_to = {};  // empty: it is none
 };
 
 std::string to_json(const pb::ListReply& reply);

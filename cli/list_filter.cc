@@ -38,6 +38,11 @@ std::string ListFilter::text() const {
   return text;
 }
 
+std::vector<std::string> state_words() {
+  const std::vector<std::string_view> words = words_of(kStates);
+  return {words.begin(), words.end()};
+}
+
 Result<std::vector<State>> parse_states(const std::string& words) {
   std::vector<State> states;
   const std::vector<std::string_view> known = words_of(kStates);

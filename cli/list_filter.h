@@ -20,6 +20,8 @@ struct ListFilter {
   std::string text() const;
 };
 
+std::vector<std::string> state_words();
+
 // "running,PENDING". InvalidArgument: one is none, with the nearest that is.
 Result<std::vector<State>> parse_states(const std::string& words);
 

@@ -125,7 +125,7 @@ class CommandLine {
   }
 
   std::vector<std::string> values(const std::string& name) const {
-    for (const auto& [option, words] : options_.choices_) {
+    for (const auto& [option, words] : options_.offered_) {
       if (option->check_name(name)) return words;
     }
     return {};
@@ -329,7 +329,7 @@ void Options::choice(const std::string& names, std::string& value,
   std::string all;
   for (const std::string& word : words) all += (all.empty() ? "" : "|") + word;
   CLI::Option* option = app_.add_option(names, value, help);
-  choices_.emplace_back(option, words);
+  offered_.emplace_back(option, words);
   option
       ->check(CLI::Validator(
           [words, all](std::string& text) {
@@ -338,6 +338,10 @@ void Options::choice(const std::string& names, std::string& value,
           },
           ""))
       ->type_name(all);
+}
+
+void Options::offer(const std::string& name, std::vector<std::string> words) {
+  offered_.emplace_back(app_.get_option(name), std::move(words));
 }
 
 void Options::optional_text(const std::string& names, bool& given, std::string& value,

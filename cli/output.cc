@@ -65,7 +65,7 @@ Result<Output> find_output(const std::string& id, const CommandContext& context)
   return output;
 }
 
-// Everything below the directory, sorted by path. What can't be read is left out.
+// All files and links below the directory, sorted by path. What can't be read is left out.
 std::vector<OutputFile> files_in(const fs::path& directory) {
   std::vector<OutputFile> files;
   std::error_code failed;
@@ -73,6 +73,10 @@ std::vector<OutputFile> files_in(const fs::path& directory) {
       directory, fs::directory_options::skip_permission_denied, failed);
   for (; !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
     std::error_code unknown;
+    if (entry->is_symlink(unknown)) {
+      files.push_back({entry->path().lexically_relative(directory).string(), 0, fs::read_symlink(entry->path(), unknown).string()});
+      continue;
+    }
     if (!entry->is_regular_file(unknown)) continue;
     const uint64_t size_bytes = entry->file_size(unknown);
     if (unknown) continue;  // gone since: what is written may have another name until it is whole
@@ -83,30 +87,43 @@ std::vector<OutputFile> files_in(const fs::path& directory) {
   return files;
 }
 
-Result<std::vector<OutputFile>> files_of(Output& output) {
-  if (!is_elsewhere()) return files_in(output.directory);
-  TRY(const ListedOutputs listed, list_outputs(output.connection.channel(), output.id));
+struct Listing {
   std::vector<OutputFile> files;
+  std::vector<std::string> left_out;   // is there, and does not travel: why
+};
+
+Result<Listing> files_of(Output& output) {
+  if (!is_elsewhere()) return Listing{files_in(output.directory), {}};
+  TRY(const ListedOutputs listed, list_outputs(output.connection.channel(), output.id));
+  Listing listing;
   for (const pb::OutputEntry& entry : listed.entries) {
-    if (entry.kind() == pb::Entry::FILE) files.push_back({entry.path(), entry.size()});
+    if (entry.kind() != pb::Entry::DIRECTORY) listing.files.push_back({entry.path(), entry.size(), entry.target()});
   }
-  return files;
+  for (const pb::OutputTrouble& trouble : listed.left_out) listing.left_out.push_back(trouble.why());
+  return listing;
+}
+
+void tell_left_out(const std::vector<std::string>& whys) {
+  for (const std::string& why : whys) fmt::print(stderr, "left out: {}\n", on_one_line(why));
 }
 
 Result<int> list(const OutputOptions& options, const CommandContext& context) {
   TRY(Output output, find_output(options.id, context));
-  TRY(const std::vector<OutputFile> files, files_of(output));
+  TRY(const Listing listing, files_of(output));
   if (context.json) {
-    fmt::print("{}", output_json(output.id, output.directory.string(), files));
+    fmt::print("{}", output_json(output.id, output.directory.string(), listing.files));
     return 0;
   }
-  uint64_t total = 0;
-  for (const OutputFile& file : files) {
-    fmt::print("{:>10}  {}\n", human_size(file.size_bytes), on_one_line(file.path));
+  uint64_t count = 0, total = 0;
+  for (const OutputFile& file : listing.files) {
+    const bool is_link = !file.link_to.empty();
+    fmt::print("{:>10}  {}{}\n", is_link ? "link" : human_size(file.size_bytes), on_one_line(file.path),
+               is_link ? " -> " + on_one_line(file.link_to) : "");
+    count += is_link ? 0 : 1;
     total += file.size_bytes;
   }
-  fmt::print("{} in {}: {}\n", human_count(files.size(), "file"), output.directory.string(),
-             human_size(total));
+  fmt::print("{} in {}: {}\n", human_count(count, "file"), output.directory.string(), human_size(total));
+  tell_left_out(listing.left_out);
   return 0;
 }
 
@@ -190,7 +207,7 @@ Result<int> copy_from_there(Output output, const std::vector<fs::path>& paths, c
   };
   TRY(const FetchedOutputs fetched, fetch_outputs(source, output.id, paths, target, force));
   tell_copied(fetched.items, target);
-  for (const std::string& why : fetched.left_out) fmt::print(stderr, "left out: {}\n", on_one_line(why));
+  tell_left_out(fetched.left_out);
   return 0;
 }
 
@@ -242,11 +259,11 @@ Run declare_output(Options& options, CommandContext& context) {
     path.json(context);
     return [typed, &context]() -> Result<int> {
       TRY(Output output, find_output(typed->id, context));
-      std::vector<OutputFile> files;
+      Listing listing;
       if (context.json) {
-        TRY(files, files_of(output));
+        TRY(listing, files_of(output));
       }
-      fmt::print("{}", context.json ? output_json(output.id, output.directory.string(), files) : output.directory.string() + "\n");
+      fmt::print("{}", context.json ? output_json(output.id, output.directory.string(), listing.files) : output.directory.string() + "\n");
       return 0;
     };
   });

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/host_names.h"
 #include "cli/table.h"
 #include "cli/words.h"
 
@@ -39,10 +40,12 @@ std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Scree
     Table table;
     table.columns = {{"REPLICA", 11}, {"HOST", 8, 0, true}, {"ADDRESS", 9, 2}, {"CPUS", 4},
                      {"MEM", 8},      {"GPUS", 4},          {"RANK", 4, 1}};
+    HostNames names;
+    for (const pb::SeatInfo& seat : plan.seats()) names.add(seat.host_name(), seat.host_id());
     for (const pb::SeatInfo& seat : plan.seats()) {
       table.rows.push_back(
           {{role_part(seat.replica())},
-           {seat.host_name()},
+           {names.shown(seat.host_name(), seat.host_id())},
            {seat.port() == 0 ? seat.address() : fmt::format("{}:{}", seat.address(), seat.port())},
            {fmt::format("{}", seat.cpus())},
            {human_memory(seat.memory_bytes())},

@@ -204,10 +204,10 @@ class PortForward {
     if (left_alone > kLeftAloneMost) std::ranges::find_if(connections_, is_left_alone)->drop();   // the oldest; taken out in the next turn
   }
 
-  // A server that hangs answers nobody, and who gave up waiting for it can't be told from who has only said all: of these
-  // the oldest gives its place to others.
+  // A server that hangs answers nobody, and who gave up waiting for it can't be told from who has only said all, nor a server
+  // that has gone from one that still hears: of these the oldest gives its place to others.
   void make_room() {
-    const auto oldest = std::ranges::find_if(connections_, [](const auto& one) { return !one.is_over() && !one.is_left_alone() && one.has_said_all(); });
+    const auto oldest = std::ranges::find_if(connections_, [](const auto& one) { return !one.is_over() && !one.is_left_alone() && one.is_half_over(); });
     if (oldest != connections_.end()) return oldest->break_off();
     if (listening_.empty()) return;
     say(listening_.front().port.remote, {Code::ResourceExhausted, fmt::format("{} connections are open; others wait until one of them ends", kForwardsMost), ""});

@@ -180,6 +180,7 @@ Run declare_status(Options& options, CommandContext& context) {
   options.flag("--project", typed->project, "only experiments of this project");
   options.text("--user", typed->user, "only those of that user", "NAME");
   options.text("--state", typed->states, "only those in such a state: RUNNING,PENDING; with an end, as with -a", "STATE,...");
+  options.offer("--state", state_words());
   options.json(context);
   return [typed, &context] { return status(*typed, context); };
 }

@@ -1,7 +1,6 @@
 // users: whose keys open this daemon to people on other machines.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -10,7 +9,7 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/json_output.h"
-#include "cli/new_file.h"
+#include "cli/key_file.h"
 #include "cli/table.h"
 #include "cli/users.h"
 #include "cli/view.h"
@@ -25,22 +24,18 @@ struct UserInvitation {
 };
 
 Result<int> invite_user(const UserInvitation& words, const CommandContext& context) {
-  const std::string file = words.file.empty() ? words.name + ".key" : words.file;
-  if (::access(file.c_str(), F_OK) == 0) {
-    return Error{Code::AlreadyExists, fmt::format("{} is there already", file), "-o FILE names another"};
-  }
+  TRY(const std::string file, key_file(words.name, words.file));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::InviteUserRequest request;
   request.set_name(words.name);
   request.set_address(words.address);
   request.set_admin(words.admin);
   TRY(const pb::InviteReply reply, connection.invite_user(request));
-  if (Status written = write_new_file(file, reply.key(), 0600, ""); !written.ok()) {
+  TRY(write_key(file, reply.key(), [&] {
     pb::RevokeUserRequest back;
     back.set_name(words.name);
     (void)connection.revoke_user(back).ok();
-    return std::move(written).error();
-  }
+  }));
   // Without a '/' it would be a machine that SSH reaches.
   const std::string as_typed = file.find('/') == file.npos && !file.ends_with(".key") ? "./" + file : file;
   fmt::print("{} is {}'s key{}, by {}. Keep it as you keep an SSH key. Wherever {} works, with this version of dtrain:\n"

@@ -50,6 +50,7 @@ pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, Ti
   if (experiment.outcome) {
     info.set_exit_code(experiment.outcome->exit_code);
     info.set_ended_early(experiment.outcome->early);
+    if (experiment.outcome->printer) info.set_printer(to_string(*experiment.outcome->printer));
   }
   info.set_started_unix_ms(experiment.started_unix_ms);
   // While others run on, or another attempt follows, an exit is no end.

@@ -62,6 +62,7 @@ pb::ToRunner opening(const std::string& session, const Replica& replica, const p
     forward.set_replica(to_string(replica.id));
     forward.set_attempt(replica.attempt);
     forward.set_port(first.forward().port());
+    forward.set_hears_end(first.forward().hears_end());
   }
   return message;
 }

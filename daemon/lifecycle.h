@@ -112,6 +112,7 @@ struct StateChange {
   std::string reason;
   std::optional<int> exit_code;
   uint32_t attempt = 0;
+  std::optional<ReplicaId> printer = {};   // of its outcome
 };
 
 struct Effects {

@@ -249,9 +249,11 @@ void judge_ended_attempt(Turn& turn, Experiment& experiment) {
   const FittingRule fits = rule_that_fits(experiment, cause);
   const OnFailure rule = fits.rule ? as_on_failure(fits.rule->action) : cause ? rule_for(experiment, *cause) : OnFailure::Fail;
   std::string why = failure_text(failure);
+  std::optional<ReplicaId> printer;
   if (fits.printer && (fits.line.empty() || failure.what.find(in_quotes(fits.line)) == std::string::npos)) {   // who was ended for it says so
     const std::string line = fits.line.empty() ? fmt::format("what rule {} is about", fits.number + 1) : in_quotes(fits.line);
-    why += fmt::format("; {} printed {}", fits.printer == cause ? "it" : to_string(fits.printer->id), line);
+    if (fits.printer != cause) printer = fits.printer->id;
+    why += fmt::format("; {} printed {}", printer ? to_string(*printer) : "it", line);
   }
   if (rule == OnFailure::Restart && experiment.restarts_used < static_cast<uint32_t>(experiment.spec().restarts_most())) {
     ++experiment.restarts_used;
@@ -263,6 +265,7 @@ void judge_ended_attempt(Turn& turn, Experiment& experiment) {
   }
   if (cause) cause->end = cause->lost ? State::Lost : State::Failed;
   fix_outcome(turn, experiment, State::Failed, cause, failed_text(experiment, rule, why));
+  experiment.outcome->printer = printer;
 }
 
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host,

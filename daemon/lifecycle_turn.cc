@@ -106,8 +106,9 @@ void show_replicas(const Experiment& experiment, const Turn::Before& before, Eff
 // An end is told of the replicas first and of the experiment last; a beginning the other way round.
 void show(const Model& model, const Experiment& experiment, const Turn::Before& before, Effects& effects) {
   const State now = state_of(experiment);
-  const StateChange change{experiment.id, std::nullopt, now, reason_of(model, experiment, before.notice),
-                           exit_code_of(experiment), experiment.attempt};
+  StateChange change{experiment.id, std::nullopt, now, reason_of(model, experiment, before.notice),
+                     exit_code_of(experiment), experiment.attempt};
+  if (experiment.outcome) change.printer = experiment.outcome->printer;
   const bool changed = before.state != now && !experiment.is_shared();   // its name is the set's
   if (changed && !is_terminal(now)) effects.notify.push_back(change);
   show_replicas(experiment, before, effects);

@@ -147,6 +147,7 @@ struct Outcome {
   std::string reason;
   TimeMs at_ms = 0;                // when it was fixed
   bool early = false;              // a rule of its set ended it: Finished, and what it was doing is not waited for
+  std::optional<ReplicaId> printer = {};   // whose words the failure-policy went by, where that is not the cause
   bool operator==(const Outcome&) const = default;
 };
 

@@ -24,6 +24,7 @@ pb::StateEvent to_message(const StateChange& change, uint64_t time_unix_ms) {
   event.set_has_exit_code(change.exit_code.has_value());
   event.set_time_unix_ms(time_unix_ms);
   event.set_attempt(change.attempt);
+  if (change.printer) event.set_printer(to_string(*change.printer));
   return event;
 }
 

@@ -191,6 +191,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
     outcome.set_state(std::string(to_string(experiment.outcome->state)));
     outcome.set_exit_code(experiment.outcome->exit_code);
     if (experiment.outcome->cause) outcome.set_cause_replica(to_string(*experiment.outcome->cause));
+    if (experiment.outcome->printer) outcome.set_printer(to_string(*experiment.outcome->printer));
     outcome.set_reason(experiment.outcome->reason);
     outcome.set_at_ms(static_cast<uint64_t>(experiment.outcome->at_ms));
     outcome.set_early(experiment.outcome->early);
@@ -254,6 +255,9 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
     outcome.exit_code = record.outcome().exit_code();
     if (!record.outcome().cause_replica().empty()) {
       TRY(outcome.cause, parse_replica_id(record.outcome().cause_replica()));
+    }
+    if (!record.outcome().printer().empty()) {
+      TRY(outcome.printer, parse_replica_id(record.outcome().printer()));
     }
     outcome.reason = record.outcome().reason();
     outcome.at_ms = moment(record.outcome().at_ms());

@@ -332,7 +332,7 @@ void Agent::on_forward(const pb::ForwardOpen& open) {
   if (launch_that_runs(open.replica(), open.attempt()) == nullptr) {
     return forward->refuse({Code::FailedPrecondition, open.replica() + " does not run any more", ""});
   }
-  forward->start(static_cast<uint16_t>(open.port()), address_);
+  forward->start(static_cast<uint16_t>(open.port()), address_, open.hears_end());
 }
 
 void Agent::on_launch(const pb::Launch& message) {

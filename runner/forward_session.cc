@@ -26,7 +26,8 @@ constexpr auto kConnectPatience = std::chrono::seconds(10);
 ForwardSession::ForwardSession(boost::asio::io_context& loop, std::shared_ptr<ExecPeer> peer, std::function<void()> over)
     : ReplicaSession(std::move(peer), std::move(over)), socket_(loop), patience_(loop), resolver_(loop) {}
 
-void ForwardSession::start(uint16_t port, const std::string& own_address) {
+void ForwardSession::start(uint16_t port, const std::string& own_address, bool hears_end) {
+  hears_end_ = hears_end;
   hear_peer();
   pb::ExecOutput message;
   message.mutable_started();
@@ -92,12 +93,15 @@ void ForwardSession::write_input() {
     const ssize_t wrote = ::send(socket_.native_handle(), waiting_.data() + gone, waiting_.size() - gone, MSG_NOSIGNAL);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0 && errno == EAGAIN) break;
+    if (wrote < 0 && server_ended_) return end(0);
     gone = wrote < 0 ? waiting_.size() : gone + static_cast<size_t>(wrote);   // it hears nothing more, and may have said something
   }
   input_gone(gone);
   if (waiting_.empty()) {
+    if (!input_ends_) return;
+    if (server_ended_) return end(0);
     ErrorCode ignored;
-    if (input_ends_) socket_.shutdown(Tcp::socket::shutdown_send, ignored);
+    socket_.shutdown(Tcp::socket::shutdown_send, ignored);
     return;
   }
   writes_ = true;
@@ -108,7 +112,7 @@ void ForwardSession::write_input() {
 }
 
 void ForwardSession::read_output() {
-  if (!connected_ || reads_ || !may_send_output()) return;
+  if (!connected_ || server_ended_ || reads_ || !may_send_output()) return;
   reads_ = true;
   socket_.async_wait(Tcp::socket::wait_read, [self = shared()](const ErrorCode& error) {
     self->reads_ = false;
@@ -122,6 +126,13 @@ bool ForwardSession::read_once() {
   std::array<char, kExecPartBytes> bytes;
   const ssize_t got = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), 0);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return true;
+  if (got == 0 && hears_end_ && is_part()) {
+    server_ended_ = true;
+    pb::ExecOutput message;
+    message.set_output_ends(true);
+    send(std::move(message));
+    return false;
+  }
   if (got <= 0) {
     server_ended_ = true;
     end(got == 0 ? 0 : errno);
@@ -146,8 +157,8 @@ void ForwardSession::close() {
   resolver_.cancel();
   ErrorCode ignored;
   // Who was still to send something has gone: the server is not to take a part for all of it.
-  const bool is_part = !input_ends_ || !waiting_.empty();
-  if (connected_ && !server_ended_ && is_part) socket_.set_option(Tcp::socket::linger(true, 0), ignored);
+  const bool may_hear = connected_ && (!server_ended_ || hears_end_);
+  if (may_hear && is_part()) socket_.set_option(Tcp::socket::linger(true, 0), ignored);
   socket_.close(ignored);
 }
 

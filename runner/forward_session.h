@@ -15,14 +15,15 @@
 
 namespace dtrain::runner {
 
-// Promises: the end of the peer's input reaches the server, which may say more; the server's end, or a reset, ends the
-// session once all that it said is sent.
+// Promises: whoever of peer and server ends first still hears the other; a reset ends the session once all that the server
+// said is sent. So does the server's end where the peer can't be told of it.
 class ForwardSession final : public ReplicaSession {
  public:
   ForwardSession(boost::asio::io_context& loop, std::shared_ptr<ExecPeer> peer, std::function<void()> over);
 
   // To whoever listens there: on the loopback addresses, else on `own_address`: an IP address or a name of this host, or empty.
-  void start(uint16_t port, const std::string& own_address);
+  // `hears_end`: the peer can be told that the server says nothing more.
+  void start(uint16_t port, const std::string& own_address, bool hears_end);
 
  private:
   using Tcp = boost::asio::ip::tcp;
@@ -35,6 +36,8 @@ class ForwardSession final : public ReplicaSession {
   void write_input();
   void read_output();
   bool read_once();
+  // More is to be sent to the server, as far as is known.
+  bool is_part() const { return !input_ends_ || !waiting_.empty(); }
   void end(int error);
   void close() override;
 
@@ -45,6 +48,7 @@ class ForwardSession final : public ReplicaSession {
   std::vector<Tcp::endpoint> places_;
   size_t place_ = 0;                     // which of them is being tried
   int refused_ = 0;                      // the errno of the first that failed
+  bool hears_end_ = false;
   bool connected_ = false;
   bool server_ended_ = false;
   bool writes_ = false, reads_ = false;  // is waiting to

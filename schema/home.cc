@@ -61,7 +61,8 @@ Status own_directory(const fs::path& path) {
 }
 
 // Not /tmp while there is a directory that only this user can reach: /run/user/<uid> is looked at
-// even without the variable, so that a login shell and a cron job find the same daemon.
+// even without the variable, so that a login shell and a cron job find the same daemon. What is in /tmp stays when the
+// daemon stops: else somebody else could make it, and listen there for those that dial.
 fs::path runtime_directory(const std::string& hash) {
   const fs::path named = environment("XDG_RUNTIME_DIR");
   if (named.is_absolute() && access(named.c_str(), W_OK) == 0) return named / ("dtrain-" + hash);

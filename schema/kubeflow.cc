@@ -18,8 +18,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr std::string_view kKinds = "TFJob, PyTorchJob or MPIJob";
-
 YamlNode scalar_at(Place place, std::string text, bool plain = true) {
   YamlNode node;
   node.kind = YamlNode::Kind::Scalar;
@@ -371,19 +369,19 @@ bool is_manifest(const YamlNode& root) {
 
 bool is_manifest_text(std::string_view yaml) {
   Problems unread("", false);
-  const auto root = parse_yaml(yaml, 0, unread);
-  return root && is_manifest(*root);
+  const auto documents = parse_yaml_documents(yaml, 0, unread);
+  return documents && std::ranges::any_of(*documents, is_manifest);
 }
 
 void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& problems, std::vector<std::string>& notes) {
   const YamlNode* const said = manifest.find("kind");
   if (said == nullptr || said->kind != YamlNode::Kind::Scalar) {
-    problems.add(said == nullptr ? manifest.place : said->place, "kind", fmt::format("the kind of the manifest is missing, expected {}", kKinds));
+    problems.add(said == nullptr ? manifest.place : said->place, "kind", fmt::format("the kind of the manifest is missing, expected {}", kJobKinds));
     return;
   }
   const auto kind = manifest_kind(said->text);
   if (!kind) {
-    problems.add(said->place, "kind", fmt::format("got {}, expected {}", in_quotes(said->text), kKinds));
+    problems.add(said->place, "kind", fmt::format("got {}, expected {}", in_quotes(said->text), kJobKinds));
     return;
   }
   normalise_roles(manifest, *kind);

@@ -28,7 +28,7 @@ bool is_manifest(const YamlNode& root);
 // is left in no order. What has no meaning without Kubernetes is left out: `notes` gets a sentence for people.
 void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& problems, std::vector<std::string>& notes);
 
-// Whether a text is one, as far as it can be read.
+// Whether a text holds one, as far as it can be read.
 bool is_manifest_text(std::string_view yaml);
 
 }  // namespace dtrain

@@ -14,6 +14,8 @@ namespace dtrain {
 
 enum class ManifestKind { TfJob, PytorchJob, MpiJob };
 
+inline constexpr std::string_view kJobKinds = "TFJob, PyTorchJob or MPIJob";
+
 std::optional<ManifestKind> manifest_kind(std::string_view kind);
 
 // Where a job of that kind has its roles, "tfReplicaSpecs", and the words for them.

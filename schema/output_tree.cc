@@ -155,6 +155,14 @@ Result<std::string> unnamed() {
   return fmt::format("{}{}-{}", kUnnamed, own_mark(), id);
 }
 
+// A link to what has no name can't replace anything: from there it is renamed.
+Result<std::string> link_under_any_name(int root, int file) {
+  TRY(std::string name, unnamed());
+  const std::string itself = fmt::format("/proc/self/fd/{}", file);
+  if (::linkat(AT_FDCWD, itself.c_str(), root, name.c_str(), AT_SYMLINK_FOLLOW) != 0) return failed_at("name", "a file");
+  return name;
+}
+
 }  // namespace
 
 bool same_output(const pb::OutputEntry& a, const pb::OutputEntry& b) {
@@ -184,6 +192,9 @@ Status UnnamedOutput::give_name(const pb::OutputEntry& entry) {
   const timespec time{(entry.mtime_ns() - part_ns) / kSecond, part_ns};
   const timespec times[] = {time, time};
   if (::futimens(file_.get(), times) != 0) return failed_at("set the time of", entry.path());
+  if (name_.empty()) {
+    TRY(name_, link_under_any_name(root_, file_.get()));
+  }
   TRY(put_in_place(root_, name_.c_str(), parent.get(), entry.path()));
   name_.clear();
   return ok();
@@ -250,6 +261,9 @@ Result<OutputTree::OpenFile> OutputTree::open_file(const std::string& path) cons
 }
 
 Result<UnnamedOutput> OutputTree::create() const {
+  if (Fd file(::openat(root_.get(), ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600)); file) {
+    return UnnamedOutput(root_.get(), std::move(file), "");
+  }
   TRY(std::string name, unnamed());
   Fd file(::openat(root_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return failed_at("create", "a file");

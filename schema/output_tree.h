@@ -20,7 +20,8 @@ bool same_output(const pb::OutputEntry& a, const pb::OutputEntry& b);
 
 class OutputTree;
 
-// A file that has no name yet. Without give_name() nothing is left of it.
+// A file that has no name yet. Without give_name() nothing is left of it, however its process ends where the file system has
+// such files; elsewhere see OutputTree::remove_unnamed().
 class UnnamedOutput {
  public:
   UnnamedOutput(UnnamedOutput&&) = default;
@@ -39,7 +40,7 @@ class UnnamedOutput {
 
   int root_;          // of its tree, which outlives it
   Fd file_;
-  std::string name_;  // for now; empty: it has another one by now
+  std::string name_;  // for now; empty: it has none, or another one by now
   uint64_t size_ = 0;
 };
 

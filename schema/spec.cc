@@ -6,6 +6,7 @@
 #include "schema/engine_read.h"
 #include "schema/expand.h"
 #include "schema/kubeflow.h"
+#include "schema/kubeflow_documents.h"
 #include "schema/problems.h"
 #include "schema/quote.h"
 #include "schema/spec_keys.h"
@@ -212,7 +213,7 @@ Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, s
 }
 
 // --set train.run is what the containers run, --set train.image in which image; other settings are about the dtrain.yml that the manifest comes to.
-Spec read_as_manifest(YamlNode root, const ParseOptions& options, Problems& problems, std::string& hint) {
+Spec read_as_manifest(YamlNode root, const ParseOptions& options, std::vector<std::string> notes, Problems& problems, std::string& hint) {
   GivenBeside given;
   ParseOptions set = options, unset = options;
   set.file_name = unset.file_name = "dtrain.yml";
@@ -226,7 +227,6 @@ Spec read_as_manifest(YamlNode root, const ParseOptions& options, Problems& prob
     return true;
   });
   for (const auto& [name, value] : options.parameters) given.parameters.push_back(name);
-  std::vector<std::string> notes;
   read_manifest(root, given, problems, notes);
   if (!problems.empty()) return {};
   unset.set.clear();
@@ -241,14 +241,17 @@ Spec read_as_manifest(YamlNode root, const ParseOptions& options, Problems& prob
 
 Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& problems,
                std::string& hint) {
-  std::optional<YamlNode> root = parse_yaml(yaml, 0, problems);
+  std::optional<std::vector<YamlNode>> documents = parse_yaml_documents(yaml, 0, problems);
+  if (!documents) return {};
+  std::vector<std::string> notes;
+  std::optional<YamlNode> root = choose_document(std::move(*documents), problems, notes);
   if (!root) return {};
   if (root->kind == YamlNode::Kind::Null && options.set.empty()) {
     problems.add({}, "", "the file is empty");
     hint = "dtrain init writes one to start from";
     return {};
   }
-  return is_manifest(*root) ? read_as_manifest(std::move(*root), options, problems, hint)
+  return is_manifest(*root) ? read_as_manifest(std::move(*root), options, std::move(notes), problems, hint)
                             : read_root(std::move(*root), options, problems, hint);
 }
 

@@ -18,7 +18,7 @@ constexpr std::string_view kCoreTag = "tag:yaml.org,2002:";
 constexpr size_t kMaxAnchors = 100;
 constexpr size_t kMaxKeys = 1000;  // of one map; looking for duplicates is quadratic
 
-// Thrown through yaml-cpp, which has no other way to stop early, and caught in parse_yaml.
+// Thrown through yaml-cpp, which has no other way to stop early, and caught in parse_yaml_documents.
 struct Stop {
   YAML::Mark mark;
   std::string path;
@@ -54,7 +54,7 @@ class TreeBuilder : public YAML::EventHandler {
   TreeBuilder(std::string_view text, int source, Problems& problems)
       : text_(text), source_(source), problems_(problems) {}
 
-  YamlNode take_root() { return std::move(root_); }
+  std::vector<YamlNode> take_documents() { return std::move(documents_); }
 
   // Reports the keys that were no text, except on a line that is no valid YAML anyway: `{{ x }} y`
   // is one mistake, not two.
@@ -64,9 +64,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
   }
 
-  void OnDocumentStart(const YAML::Mark& mark) override {
-    if (++documents_ > 1) stop(mark, "a second document starts here; a file holds one");
-  }
+  void OnDocumentStart(const YAML::Mark&) override { anchors_.clear(); }  // each has its own
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -225,7 +223,7 @@ class TreeBuilder : public YAML::EventHandler {
       anchors_.emplace(anchor, node);
     }
     if (frames_.empty()) {
-      root_ = std::move(node);
+      if (node.kind != YamlNode::Kind::Null) documents_.push_back(std::move(node));
       return;
     }
     Frame& frame = frames_.back();
@@ -284,8 +282,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<Frame> frames_;
   std::vector<BadKey> bad_keys_;
   std::map<YAML::anchor_t, YamlNode> anchors_;
-  YamlNode root_;
-  int documents_ = 0;
+  std::vector<YamlNode> documents_;
   size_t nodes_ = 0;
   size_t bytes_ = 0;
 };
@@ -344,6 +341,19 @@ std::string join_path(std::string_view path, size_t index) {
 }
 
 std::optional<YamlNode> parse_yaml(std::string_view text, int source, Problems& problems) {
+  auto documents = parse_yaml_documents(text, source, problems);
+  if (!documents) return std::nullopt;
+  if (documents->empty()) {
+    YamlNode none;
+    none.place = {source, 1, 1};
+    return none;
+  }
+  if (documents->size() == 1) return std::move(documents->front());
+  problems.add((*documents)[1].place, "", "a second document starts here; a file holds one");
+  return std::nullopt;
+}
+
+std::optional<std::vector<YamlNode>> parse_yaml_documents(std::string_view text, int source, Problems& problems) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   if (text.size() > kYamlMaxBytes) {
     problems.add(
@@ -362,7 +372,7 @@ std::optional<YamlNode> parse_yaml(std::string_view text, int source, Problems& 
     while (parser.HandleNextDocument(builder)) {
     }
     builder.report_bad_keys(0);
-    return builder.take_root();
+    return builder.take_documents();
   } catch (const Stop& stop) {
     problems.add(place(stop.mark), stop.path, stop.text);
   } catch (const YAML::Exception& error) {

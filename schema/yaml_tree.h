@@ -42,9 +42,11 @@ inline constexpr size_t kYamlScalarMaxBytes = 100'000;  // a command line's limi
 inline constexpr int kYamlMaxDepth = 32;
 inline constexpr size_t kYamlMaxNodes = 50'000;  // aliases count with what they stand for
 
-// One document. Nothing when the text can't be read on; then `problems` says why. Duplicate keys
-// and keys that are no text are problems too, but the rest is still returned. An empty text is
-// Null.
+// Those that hold anything. Nothing when the text can't be read on; then `problems` says why.
+// Duplicate keys and keys that are no text are problems too, but the rest is still returned.
+std::optional<std::vector<YamlNode>> parse_yaml_documents(std::string_view text, int source,
+                                                          Problems& problems);
+// The only one; a second is a problem. An empty text is Null.
 std::optional<YamlNode> parse_yaml(std::string_view text, int source, Problems& problems);
 
 // For paths in messages: "train" and "run" make "train.run".

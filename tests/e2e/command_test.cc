@@ -303,6 +303,10 @@ TEST_CASE("bash completes commands, options, subcommands and IDs") {
   CHECK(completed("train ''", 2) == "\n");  // files, by bash itself
   CHECK(completed("compare --value ''", 3) == "last min max\n");
   CHECK(completed("train --time c", 3) == "clock\n");
+  CHECK(completed("status --state F", 3) == "FINISHED FAILED\n");
+  CHECK(completed("status --state RUNNING,ST", 3) == "RUNNING,STARTING RUNNING,STOPPING\n");
+  CHECK(completed("train --framework p", 3) == "pytorch\n");
+  CHECK(completed("train --after 7,", 3) == "7,1\n");
 }
 
 TEST_CASE("options that contradict each other are refused") {

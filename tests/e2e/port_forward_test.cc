@@ -59,7 +59,13 @@ TEST_CASE("megabytes go both ways whole, and the end of what is sent reaches the
   client.end_input();
   CHECK(client.read_all() == echoed(bytes));
   CHECK_FALSE(client.was_reset);
-  // The server's end, while the client may say more.
+  // The server's end, while the client says more.
+  Client half(scene.local, "half\n");
+  CHECK(half.read_all() == "half\n");
+  half.write(bytes);
+  half.end_input();
+  scene.log->wait_for("heard " + dtrain::to_hex(dtrain::sha256(bytes)));
+  // And while it says nothing.
   Client greeted(scene.local, "hello\n");
   CHECK(greeted.read_all() == "hello\n");
   Client reset(scene.local, "reset\n");

@@ -27,6 +27,10 @@ def serve(connection):
         connection.sendall(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
     elif word == "hello":
         connection.sendall(b"hello\n")
+    elif word == "half":   # says nothing more, and hears all
+        connection.sendall(b"half\n")
+        connection.shutdown(socket.SHUT_WR)
+        print(f"heard {hashlib.sha256(file.read()).hexdigest()}", flush=True)
     elif word == "pid":
         connection.sendall(f"{os.getpid()}\n".encode())
     elif word == "flood":   # to whoever does not read

@@ -86,6 +86,11 @@ train:
 
   const Output listed = people.as("anna", {"output", "ls", "1"});
   CHECK_MESSAGE(listed.out.find("a b/c\n") != std::string::npos, listed.all());
+  CHECK_MESSAGE(says(listed, "      link  a b/link -> c\n"), listed.all());
+  CHECK_MESSAGE(says(listed, "left out: 'out' is a link that leads out"), listed.all());
+  const Output here = people.cluster.run({"output", "ls", "1"});
+  CHECK_MESSAGE(says(here, "      link  a b/link -> c\n"), here.all());
+  CHECK_MESSAGE(here.out.find("out -> ") != std::string::npos, here.all());
   const Output all = people.as("anna", {"output", "cp", "1"}, project);
   REQUIRE_MESSAGE(all.code == 0, all.all());
   CHECK_MESSAGE(says(all, "left out: 'out' is a link that leads out"), all.all());

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <thread>
@@ -10,6 +13,7 @@
 #include "cli/connection.h"
 #include "fake_daemon.h"
 #include "schema/fd.h"
+#include "schema/lock_file.h"
 
 namespace dtrain::cli {
 namespace {
@@ -21,6 +25,19 @@ std::string script(const Home& home, const std::string& body) {
   std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
   fs::permissions(path, fs::perms::owner_all);
   return path.string();
+}
+
+Fd holder_of(const fs::path& lock) {
+  const auto pid = lock_holder(lock);
+  REQUIRE(pid);
+  Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, *pid, 0)));
+  REQUIRE(pidfd);
+  return pidfd;
+}
+
+void await_end(const Fd& pidfd) {
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  CHECK(poll(&ended, 1, 30'000) == 1);
 }
 
 TEST_CASE("a daemon that dies at its start is told with its last words") {
@@ -103,9 +120,14 @@ TEST_CASE("several that need a daemon at once get the same one") {
     CHECK(pid == pids[0]);
   }
   std::ofstream(scratch.home().stopped_marker()) << "";
+  const Fd daemon = holder_of(scratch.home().lock());
+  const Fd runner = holder_of(scratch.home().runner() / "lock");
   auto connection = connect(scratch.home(), Autostart::No, context);
   REQUIRE(connection.ok());
   CHECK(connection.value().shutdown(pb::ShutdownRequest()).ok());
+  // They write to the home until their end.
+  await_end(daemon);
+  await_end(runner);
 }
 
 }  // namespace

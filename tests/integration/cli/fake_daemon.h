@@ -1,6 +1,7 @@
 // A daemon of canned answers on a home's socket, that remembers what it was asked.
 #pragma once
 
+#include <doctest/doctest.h>
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -33,8 +34,9 @@ class ScratchHome {
     } else {
       setenv("DTRAIN_HOME", before_.c_str(), 1);
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
+    std::error_code failed;
+    std::filesystem::remove_all(root_, failed);
+    CHECK_MESSAGE(!failed, root_ << " stays: " << failed.message());
   }
   ScratchHome(const ScratchHome&) = delete;
   ScratchHome& operator=(const ScratchHome&) = delete;

@@ -70,6 +70,7 @@ TEST_CASE("everything committed is there for the next daemon") {
     replica.exit->cause = "killed by SIGKILL (9)";
     experiment.replicas.push_back(replica);
     experiment.outcome = Outcome{State::Failed, 137, replica.id, "1.train: killed", 5'000};
+    experiment.outcome->printer = ReplicaId{{1, 0}, Role::Worker, 1};
     pb::StateEvent event;
     event.set_id("1.train");
     event.set_state("FAILED");
@@ -99,6 +100,7 @@ TEST_CASE("everything committed is there for the next daemon") {
   CHECK(loaded->replicas[0].exit->cause == "killed by SIGKILL (9)");
   REQUIRE(loaded->outcome);
   CHECK(loaded->outcome->cause == experiment.replicas[0].id);
+  CHECK(loaded->outcome->printer == experiment.outcome->printer);
   CHECK(loaded->outcome->at_ms == 5'000);
   // After a reboot the boot clock starts anew: the distance to the moment of storing is kept.
   const auto rebooted = from_record((*rows)[0].record, (*rows)[0].id, (*open)[0], 100, "boot-b");

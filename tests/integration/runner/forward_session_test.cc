@@ -19,9 +19,9 @@ struct ForwardScene : RecordedSession {
   explicit ForwardScene(const std::string& address = "127.0.0.1")
       : listener(loop, Tcp::endpoint(boost::asio::ip::make_address(address), 0)), port(listener.local_endpoint().port()) {}
 
-  void begin(const std::string& own_address = "") {
+  void begin(const std::string& own_address = "", bool hears_end = true) {
     session = std::make_shared<ForwardSession>(loop, peer, [this] { over = true; });
-    session->start(port, own_address);
+    session->start(port, own_address, hears_end);
   }
   void accept() {
     listener.async_accept([this](boost::system::error_code error, Tcp::socket socket) {
@@ -70,6 +70,56 @@ TEST_CASE("the end of what is sent reaches the server, which may say more") {
   CHECK(scene.peer->done);
 }
 
+TEST_CASE("a server that says nothing more still hears, where its peer can be told") {
+  ForwardScene scene;
+  scene.begin();
+  scene.accept();
+  boost::asio::write(*scene.server, boost::asio::buffer(std::string("all of mine")));
+  scene.server->shutdown(Tcp::socket::shutdown_send);
+  scene.until([&] { return scene.peer->output_ends == 1; });
+  CHECK(scene.peer->output == "all of mine");
+  scene.take(scene.peer->output.size());
+  CHECK_FALSE(scene.over);
+  scene.type("and mine");
+  scene.end_input();
+  CHECK(scene.heard() == "and mine");
+  scene.until([&] { return scene.over; });
+  REQUIRE(scene.peer->ended);
+  CHECK(scene.peer->ended->code() == 0);
+  CHECK(scene.peer->output_ends == 1);
+
+  ForwardScene cut;
+  cut.begin();
+  cut.accept();
+  cut.server->shutdown(Tcp::socket::shutdown_send);
+  cut.until([&] { return cut.peer->output_ends == 1; });
+  cut.type("a part");
+  cut.until([&] { return cut.peer->taken == 6; });
+  cut.peer->on_closed();
+  CHECK(cut.end_of_input() == boost::asio::error::connection_reset);
+
+  ForwardScene old;
+  old.begin("", false);
+  old.accept();
+  old.server->shutdown(Tcp::socket::shutdown_send);
+  old.until([&] { return old.over; });
+  CHECK(old.peer->output_ends == 0);
+}
+
+TEST_CASE("a server that has gone ends what is still sent to it") {
+  ForwardScene scene;
+  scene.begin();
+  scene.accept();
+  scene.server.reset();
+  scene.until([&] { return scene.peer->output_ends == 1; });
+  for (int tries = 0; tries < 100'000 && !scene.over; ++tries) {
+    scene.type("x");
+    (void)scene.loop.poll();
+  }
+  REQUIRE(scene.peer->ended);
+  CHECK(scene.peer->ended->code() == 0);
+}
+
 TEST_CASE("what a server says waits with it until what was sent is taken, and its end comes after all of it") {
   ForwardScene scene;
   scene.begin();
@@ -86,7 +136,7 @@ TEST_CASE("what a server says waits with it until what was sent is taken, and it
   CHECK(scene.peer->output.size() == there);
   CHECK_FALSE(scene.over);
   uint64_t taken = 0;
-  while (!scene.over) {
+  while (scene.peer->output_ends == 0) {
     if (scene.peer->output.size() > taken) {
       const uint64_t more = scene.peer->output.size() - taken;
       taken += more;
@@ -96,6 +146,8 @@ TEST_CASE("what a server says waits with it until what was sent is taken, and it
     }
   }
   CHECK(scene.peer->output == all);
+  scene.end_input();
+  CHECK(scene.over);
 }
 
 TEST_CASE("a server that does not read has its input wait, and whoever keeps no measure is left") {

@@ -22,12 +22,14 @@ class RecordingPeer final : public ExecPeer {
     if (message.has_output()) output += message.output();
     if (message.has_error()) errors += message.error();
     if (message.has_taken()) taken += message.taken();
+    if (message.has_output_ends()) ++output_ends;
     if (message.has_ended()) ended = message.ended();
     if (message.has_refused()) refused = message.refused().message();
   }
   void end() override { done = true; }
 
   bool started = false, done = false;
+  int output_ends = 0;   // so often
   std::string output, errors, refused;
   uint64_t taken = 0;
   std::optional<pb::ExecEnded> ended;

@@ -1,9 +1,16 @@
 #include "schema/output_tree.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
+
+#include "schema/fd.h"
 #include "tests/support/project.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain {
 namespace {
@@ -91,6 +98,22 @@ TEST_CASE("a file has its name, its mode and its time at once, and no name befor
   { CHECK(outputs.tree.create()->append("lost").ok()); }
   CHECK(paths(*outputs.tree.list()).size() == 3);
   CHECK(std::distance(fs::directory_iterator(outputs.root), {}) == 1);
+}
+
+TEST_CASE("nothing is left of a file whose process was killed before it had its name") {
+  Outputs outputs;
+  if (const Fd tried(::open(outputs.root.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600)); !tried) {
+    return dtrain::tests::say_skipped("the file system has no files without a name");
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto coming = outputs.tree.create();
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(fs::is_empty(outputs.root));
 }
 
 TEST_CASE("what has a path is replaced, whatever it is") {

@@ -150,12 +150,21 @@ TEST_CASE("whose words decided is shown beside who failed first") {
   Ending ending;
   const std::string reason = "4.master: exit code 1; 4.worker.1 printed 'ECC error'; all 3 restarts are used";
   ending.add(state_event("4", "STOPPING", "4.master: exit code 1"));
-  ending.add(state_event("4", "FAILED", reason));
+  pb::StateEvent failed = state_event("4", "FAILED", reason);
+  failed.set_printer("4.worker.1");
+  ending.add(failed);
   print(ending, "4.master", "connection reset\n");
   print(ending, "4.worker.1", "ECC error\n");
-  const std::string text = ending.text(outcome("FAILED", reason), "", {});
+  pb::ExperimentInfo over = outcome("FAILED", reason);
+  over.set_printer("4.worker.1");
+  const std::string text = ending.text(over, "", {});
   CHECK_MESSAGE(text.find("connection reset") < text.find("ECC error\n"), text);
   CHECK_MESSAGE(text.find("Next: dtrain logs 4.worker.1, ") != std::string::npos, text);
+  over.set_members(2);
+  over.set_members_failed(1);
+  CHECK(ending.text(over, "", {}).find("ECC error\n") != std::string::npos);
+  const std::string quoted = "4.master: exit code 1: it said '; 4.worker.1 printed 'x''";
+  CHECK(ending.text(outcome("FAILED", quoted), "", {}).find("ECC error\n") == std::string::npos);
   const std::string silent = Ending().text(outcome("FAILED", "nothing was printed for 30m"), "", {});
   CHECK_MESSAGE(silent.find("Next: dtrain logs 4, ") != std::string::npos, silent);
 }

@@ -65,6 +65,22 @@ TEST_CASE("commands of several lines leave no empty ones between") {
                 text);
 }
 
+TEST_CASE("hosts of one name are told apart by what begins their IDs") {
+  pb::ShowReply reply = failed_gang();
+  reply.mutable_replicas(0)->mutable_seat()->set_host_id("0123456789abcdef");
+  reply.mutable_replicas(1)->mutable_seat()->set_host_name("node");
+  reply.mutable_replicas(1)->mutable_seat()->set_host_id("0123456789abcdef");
+  const View view{{}, kNow, false};
+  CHECK(render_experiment(reply, view).find("node (") == std::string::npos);
+  reply.mutable_replicas(1)->mutable_seat()->set_host_id("fedcba9876543210");
+  const std::string text = render_experiment(reply, view);
+  CHECK_MESSAGE(text.find("node (01234567)") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("node (fedcba98)") != std::string::npos, text);
+  const auto one = render_replicas(reply, parse_id_pattern("4.master").value(), view);
+  REQUIRE(one.ok());
+  CHECK_MESSAGE(one->find("Host:           node (01234567)\n") != std::string::npos, *one);
+}
+
 TEST_CASE("fields, replicas, the last events") {
   const std::string text = render_experiment(failed_gang(), {{}, kNow + 60'000, false});
   CHECK(

@@ -34,6 +34,11 @@ std::string kept(const ListFilter& filter) {
   return ids_of(reply);
 }
 
+TEST_CASE("every word that is offered for a state is one") {
+  REQUIRE(!state_words().empty());
+  for (const std::string& word : state_words()) CHECK_MESSAGE(parse_states(word).ok(), word);
+}
+
 TEST_CASE("states are read as they are typed, and what is none is refused with the nearest") {
   CHECK(*parse_states("RUNNING") == std::vector{State::Running});
   CHECK(*parse_states("pending,Suspended") == std::vector{State::Pending, State::Suspended});

@@ -56,6 +56,23 @@ TEST_CASE("a kill says what it could not reach") {
         "dtrain wait 4 returns when it has ended\n");
 }
 
+TEST_CASE("hosts of one name are told apart, and others need not be") {
+  pb::HostsReply reply;
+  for (const char* const id : {"0123456789abcdef", "fedcba9876543210"}) {
+    pb::HostInfo* host = reply.add_hosts();
+    host->set_name("node");
+    host->set_id(id);
+    host->set_drained(true);
+  }
+  pb::HostInfo* other = reply.add_hosts();
+  other->set_name("berta");
+  other->set_id("00000000aaaaaaaa");
+  const std::string text = render_hosts(reply, {});
+  CHECK_MESSAGE(text.find("node (01234567) away") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("node (fedcba98): drained;") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("berta (") == std::string::npos, text);
+}
+
 TEST_CASE("hosts: free of all, then what is not as it should be") {
   pb::HostsReply reply;
   pb::HostInfo* host = reply.add_hosts();

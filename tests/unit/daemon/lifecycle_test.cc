@@ -128,6 +128,7 @@ void Script::tell(Effects effects) {
     out_ += fmt::format("{} --> {}", change.replica ? to_string(*change.replica) : to_string(change.experiment),
                         to_string(change.state));
     if (change.exit_code) out_ += fmt::format(" ({})", *change.exit_code);
+    if (change.printer) out_ += fmt::format(" (words of {})", to_string(*change.printer));
     out_ += (change.reason.empty() ? "" : ": " + change.reason) + "\n";
   }
 }

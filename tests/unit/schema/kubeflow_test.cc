@@ -38,6 +38,11 @@ TEST_CASE("what is wrong with a manifest is said where it stands in it") {
   }
 }
 
+TEST_CASE("a file is for Kubernetes wherever in it the job stands") {
+  CHECK(is_manifest_text(text_of(TESTDATA "/kubeflow/good/with-others.yaml")));
+  CHECK(!is_manifest_text("---\nproject: x\n---\n"));
+}
+
 // A job of one or two roles, each with what its container has besides its name.
 std::string torch_job(const std::string& master, const std::string& worker = "") {
   const auto role = [](const std::string& container) {

@@ -55,6 +55,23 @@ TEST_CASE("aliases are copies, within bounds") {
   CHECK(problems_of(deep).find("nested more than 32 levels") != std::string::npos);
 }
 
+TEST_CASE("documents that hold nothing are none, and anchors are of one document") {
+  Problems problems("f.yml");
+  const auto one = parse_yaml("---\n---\n# nothing\n---\na: 1\n---\n...\n---\n", 0, problems);
+  REQUIRE(one);
+  CHECK(one->find("a")->place == Place{0, 5, 4});
+  const auto none = parse_yaml("---\n---\n", 0, problems);
+  REQUIRE(none);
+  CHECK(none->kind == YamlNode::Kind::Null);
+  const auto two = parse_yaml_documents("a: &x 1\nb: *x\n---\nc: &x 2\nd: *x\n", 0, problems);
+  REQUIRE(two);
+  REQUIRE(two->size() == 2);
+  CHECK((*two)[0].find("b")->text == "1");
+  CHECK((*two)[1].find("d")->text == "2");
+  CHECK(problems.empty());
+  CHECK(problems_of("a: 1\n---\n---\nb: 2\n") == "f.yml:4:1: a second document starts here; a file holds one");
+}
+
 TEST_CASE("a text beyond the bounds is refused before it costs anything") {
   CHECK(problems_of("a: " + std::string(100 << 20, 'x')) ==
         "f.yml: 104857603 bytes are too many, expected at most 1048576");

@@ -50,7 +50,7 @@ Result<pb::PruneRequest> request_of(const PruneOptions& options) {
     const auto older_than_ms = parse_duration_ms(options.older_than);
     if (!older_than_ms || *older_than_ms <= 0) {
       return Error{Code::InvalidArgument,
-                   fmt::format("--older-than {}: expected a duration such as 30d or 12h",
+                   fmt::format("--older-than {}: expected a duration above 0, such as 30d or 12h",
                                in_quotes(options.older_than)),
                    ""};
     }

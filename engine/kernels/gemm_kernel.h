@@ -12,6 +12,9 @@
 #include "engine/kernels/activations.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/gemm_cut.h"
+#if DTRAIN_VECTOR_BYTES == 64
+#include "engine/kernels/sparse_gemm.h"
+#endif
 
 namespace dtrain::engine::DTRAIN_ISA {
 
@@ -86,6 +89,11 @@ void for_tiles(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<T>
 template <class T>
 void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, const Then<T>& then, Crew* crew) {
+#if DTRAIN_VECTOR_BYTES == 64
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_sparse_product(m_count, n_count, k_count, a, then, crew)) return sparse_gemm_then(m_count, n_count, k_count, a, b, c, ldc, then, crew);
+  }
+#endif
   const auto finish_tile = [=](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
     const int64_t at = m * ldc + n;
     const auto place = [at](auto* matrix) { return matrix == nullptr ? nullptr : matrix + at; };
@@ -120,6 +128,11 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T
 template <class T>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, bool add, Crew* crew, GradientTaker<T>* taker) {
+#if DTRAIN_VECTOR_BYTES == 64
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_sparse_gradient(m_count, n_count, leaves, a, b, crew)) return sparse_gemm_tree(m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);
+  }
+#endif
   if (leaves.count == 1 && taker == nullptr) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);
   const bool in_pairs = go_in_pairs(leaves);
   const auto sum_tile = [=](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {

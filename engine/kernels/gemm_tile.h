@@ -42,7 +42,7 @@ DTRAIN_INLINE void add_outer(const T* a, int64_t rs, const T* b, Vector<T> (&acc
 #pragma GCC unroll 16
   for (int m = 0; m < R; ++m, a += rs) {
     const Vector<T> each = splat(*a);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; ++c) acc[m][c] = kFirst ? each * columns[c] : acc[m][c] + each * columns[c];
   }
 }
@@ -71,7 +71,7 @@ template <class T, int R, int C>
 DTRAIN_INLINE void add_rows(const T* rows, int64_t ld, Vector<T> (&acc)[R][C]) {
 #pragma GCC unroll 16
   for (int m = 0; m < R; ++m, rows += ld) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; ++c) acc[m][c] += load(rows + c * kLanes<T>);
   }
 }
@@ -79,20 +79,17 @@ template <class T, int R, int C>
 DTRAIN_INLINE void store_rows(const Vector<T> (&acc)[R][C], T* rows, int64_t ld) {
 #pragma GCC unroll 16
   for (int m = 0; m < R; ++m, rows += ld) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; ++c) store(rows + c * kLanes<T>, acc[m][c]);
   }
 }
 
-// `out` = A B and its ending; `out` has rows of `ld`.
+// What follows a sum; rows of C, and of what the ending names, lie `ld` apart.
 template <class T, int R, int C>
-void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
-                   T* out, int64_t ld, const Ending<T>& ending) {
-  Vector<T> acc[R][C];
-  multiply<T>(k_count, a, rs, cs, b, ldb, acc);
+DTRAIN_INLINE void end_tile(const Ending<T>& ending, int64_t ld, Vector<T> (&acc)[R][C]) {
   if (ending.plus != nullptr) add_rows<T>(ending.plus, ld, acc);
   if (ending.bias != nullptr) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
       const Vector<T> bias = load(ending.bias + c * kLanes<T>);
 #pragma GCC unroll 16
@@ -102,24 +99,33 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
   if (ending.relu) {
 #pragma GCC unroll 16
     for (int m = 0; m < R; ++m) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int c = 0; c < C; ++c) acc[m][c] = relu(acc[m][c]);
     }
   }
   if (const T* factors = ending.times; factors != nullptr) {
 #pragma GCC unroll 16
     for (int m = 0; m < R; ++m, factors += ld) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int c = 0; c < C; ++c) acc[m][c] *= load(factors + c * kLanes<T>);
     }
   }
   if (const T* kept = ending.where; kept != nullptr) {
 #pragma GCC unroll 16
     for (int m = 0; m < R; ++m, kept += ld) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int c = 0; c < C; ++c) acc[m][c] = only_where(load(kept + c * kLanes<T>), acc[m][c]);
     }
   }
+}
+
+// `out` = A B and its ending; `out` has rows of `ld`.
+template <class T, int R, int C>
+void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
+                   T* out, int64_t ld, const Ending<T>& ending) {
+  Vector<T> acc[R][C];
+  multiply<T>(k_count, a, rs, cs, b, ldb, acc);
+  end_tile<T>(ending, ld, acc);
   store_rows<T>(acc, out, ld);
 }
 
@@ -137,7 +143,7 @@ DTRAIN_INLINE void multiply_pair(int64_t left, int64_t right, const T* a, int64_
     add_outer<T, false>(a_at, rs, b_at, to);
   };
   const int64_t both = std::min(left, right);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int64_t k = 1; k < both; ++k) {
     add_next(a, b, acc);
     add_next(a_right, b_right, other);
@@ -146,7 +152,7 @@ DTRAIN_INLINE void multiply_pair(int64_t left, int64_t right, const T* a, int64_
   for (int64_t k = both; k < right; ++k) add_next(a_right, b_right, other);
 #pragma GCC unroll 16
   for (int m = 0; m < R; ++m) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; ++c) acc[m][c] += other[m][c];
   }
 }

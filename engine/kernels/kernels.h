@@ -22,16 +22,19 @@ struct Leaves {
 };
 inline constexpr int kTreeLevels = 8;  // up to 128 leaves
 
-// Element (m, k) of A is data[m row_stride + k column_stride]; B's (k, n) likewise.
+// Element (m, k) of A is data[m row_stride + k column_stride]; B's (k, n) likewise. `has_zeros`: so many of them that it may
+// pay to leave them out, as of what has gone through a ReLU.
 template <class T>
 struct GemmA {
   const T* data;
   int64_t row_stride, column_stride;
+  bool has_zeros = false;
 };
 template <class T>
 struct GemmB {
   const T* data;
   int64_t row_stride, column_stride;
+  bool has_zeros = false;
 };
 
 // What becomes of an element of a product once its sum is there, in this order. Rows of all that is named

@@ -104,7 +104,7 @@ class DenseLayers {
     for (size_t i = 0; i < layers_.size(); ++i) {
       Layer& l = layers_[i];
       T* y = l.y.data();
-      const GemmA<T> a{x, l.in, 1};
+      const GemmA<T> a{x, l.in, 1, i > 0};
       const GemmB<T> b{parameters + l.weight.offset, l.weight.stride, 1};
       const T* bias = parameters + l.bias;
       const bool is_loss = ends_model_ && i + 1 == layers_.size();
@@ -140,7 +140,7 @@ class DenseLayers {
       // Before its own gradients, which may become new weights at once.
       T* const to = i == 0 ? dx : gradients_[i % 2].data();
       if (to != nullptr) backward_to(to, i, rows, parameters, dy, input);
-      ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in}, {dy, l.out, 1}, gradients + l.weight.offset, l.weight.stride, add);
+      ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in, i > 0}, {dy, l.out, 1, has_zeros_behind(i)}, gradients + l.weight.offset, l.weight.stride, add);
       ops_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
       if (ready) ready(l.weight.offset);
       dy = to;
@@ -148,10 +148,12 @@ class DenseLayers {
   }
 
  private:
+  // Whether what comes back to layer i has come through a ReLU.
+  bool has_zeros_behind(size_t i) const { return !ends_model_ || i + 1 < layers_.size(); }
   // The gradient of layer i's input.
   void backward_to(T* to, size_t i, int64_t rows, const T* parameters, const T* dy, const T* input) {
     const Layer& l = layers_[i];
-    const GemmA<T> a{dy, l.out, 1};
+    const GemmA<T> a{dy, l.out, 1, has_zeros_behind(i)};
     const GemmB<T> b{parameters + l.weight.offset, 1, l.weight.stride};
     if (i > 0 && !l.sums_dx) return ops_.gemm_relu_backward(rows, l.in, l.out, a, b, input, to);
     ops_.gemm(rows, l.in, l.out, a, b, to, l.in, false);

@@ -40,16 +40,19 @@ class RowLists {
         values_(scratch<float>(Scratch::Values, rows * k_count + kLanes<float>)),
         places_(scratch<int32_t>(Scratch::Places, rows * k_count + kLanes<float>)),
         begins_(scratch<int32_t>(Scratch::Begins, (k_count + piece - 1) / piece * rows + 1)) {
+    const __m512i further = _mm512_set1_epi32(static_cast<int32_t>(kLanes<float> * panel_row_bytes));
     int64_t at = 0, list = 0;
     for (int64_t from = 0; from < k_count; from += piece) {
       const int64_t to = std::min(from + piece, k_count);
       for (int64_t row = 0; row < rows; ++row) {
         begins_[list++] = static_cast<int32_t>(at);
         const float* const x = a.data + row * a.row_stride;
-        for (int64_t k = from; k < to; k += kLanes<float>) {
-          const int64_t count = std::min<int64_t>(kLanes<float>, to - k);
-          at += append_nonzeros(load_some(x + k, count), places_from(k, panel_row_bytes), values_, places_, at);
+        int64_t k = from;
+        __m512i places = places_from(from, panel_row_bytes);
+        for (; k + kLanes<float> <= to; k += kLanes<float>, places = _mm512_add_epi32(places, further)) {
+          at += append_nonzeros(load(x + k), places, values_, places_, at);
         }
+        if (k < to) at += append_nonzeros(load_some(x + k, to - k), places, values_, places_, at);
       }
     }
     begins_[list] = static_cast<int32_t>(at);
@@ -78,10 +81,12 @@ class ColumnLists {
       list_some(x + first + column, x_stride, column, std::min<int64_t>(kLanes<float>, columns - column), leaves, panel_row_bytes);
     }
   }
-  NonzeroList list(int64_t column, int64_t leaf) const {
-    const int32_t* const begin = begins_ + column * (leaves_ + 1) + leaf;
-    return {values_ + column * room_, places_ + column * room_, begin[0], begin[1]};
-  }
+  struct Column {
+    const float* values;
+    const int32_t *places, *begins;
+    NonzeroList leaf(int64_t leaf) const { return {values, places, begins[leaf], begins[leaf + 1]}; }
+  };
+  Column column(int64_t column) const { return {values_ + column * room_, places_ + column * room_, begins_ + column * (leaves_ + 1)}; }
 
  private:
   void list_some(const float* x, int64_t x_stride, int64_t column, int64_t columns, Leaves leaves, int64_t panel_row_bytes) {

@@ -110,15 +110,15 @@ inline constexpr int64_t kListedTogether = kLanes<float>;
 
 // `acc` = the product of a column's lists and a panel: the balanced tree over kLeaves of them.
 template <int kLeaves, int C>
-DTRAIN_INLINE void sum_listed(const ColumnLists& lists, int64_t column, int64_t first, const float* panel, Vector<float> (&acc)[1][C]) {
+DTRAIN_INLINE void sum_listed(const ColumnLists::Column& lists, int64_t first, const float* panel, Vector<float> (&acc)[1][C]) {
   if constexpr (kLeaves == 1) {
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) acc[0][c] = Vector<float>{};
-    add_listed(lists.list(column, first), panel, acc);
+    add_listed(lists.leaf(first), panel, acc);
   } else {
     Vector<float> right[1][C];
-    sum_listed<kLeaves / 2>(lists, column, first, panel, acc);
-    sum_listed<kLeaves / 2>(lists, column, first + kLeaves / 2, panel, right);
+    sum_listed<kLeaves / 2>(lists, first, panel, acc);
+    sum_listed<kLeaves / 2>(lists, first + kLeaves / 2, panel, right);
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) acc[0][c] += right[0][c];
   }
@@ -161,7 +161,7 @@ void for_listed_tiles(const ColumnLists& lists, int64_t columns, Leaves leaves, 
         if (is_last) put.announce(i);
         for (int64_t r = 0; r < kListedTogether; ++r) {
           Vector<float> acc[1][vectors];
-          sum_listed<count>(lists, i + r, first, panel, acc);
+          sum_listed<count>(lists.column(i + r), first, panel, acc);
           const auto place = [&](int level) { return waiting + (level * columns + i + r) * kListColumns; };
           for (int level = siblings; level-- > 0;) add_rows<float>(place(depth + level), 0, acc);
           store_rows<float>(acc, is_last ? tile.data() + r * kListColumns : place(depth), 0);
@@ -246,12 +246,11 @@ inline void sparse_gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, co
       };
     });
   }
-  const GemmB<float> rows{a.data, a.column_stride, a.row_stride};
   Crew::share_prepared(crew, n_count, kListColumns, kListColumns, [&] {
     // One after the other, the last may be narrower.
     float* const panels = scratch<float>(Scratch::Panel, k_count * (m_count + kListColumns));
     for (int64_t m = 0; m < m_count; m += kListColumns) {
-      pack_list_panel(rows, m, std::min(kListColumns, m_count - m), k_count, panels + m * k_count);
+      pack_list_panel({a.data, a.column_stride, a.row_stride}, m, std::min(kListColumns, m_count - m), k_count, panels + m * k_count);
     }
     return [&, panels](Range columns) {
       const ColumnLists lists(b.data, b.row_stride, columns.begin, columns.size(), leaves, kListRowBytes);

@@ -4,7 +4,8 @@
 // zero, and what optimisers keep begins with positive ones. So who shares a batch may choose by what is their own of it.
 //
 // A row of A is a list of what is not zero (nonzero_lists.h); it goes over a panel of B that lies in the first-level cache.
-// With half of A zero that takes two thirds of the time, with three quarters of it a third.
+// With half of A zero that takes three quarters of the time, with three quarters of it less than half; with less than
+// a third of it zero it takes longer.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +26,8 @@ inline constexpr int kListVectors = 4;
 inline constexpr int64_t kListColumns = kListVectors * kLanes<float>;
 // Rows of a panel that stay in the first-level cache while all lists go over them.
 inline constexpr int64_t kListRows = 128;
+// What is listed at the most: more would push everything else out of the second-level cache.
+inline constexpr int64_t kListedMost = int64_t{1} << 19;
 inline constexpr int64_t kListRowBytes = kListColumns * static_cast<int64_t>(sizeof(float));
 
 // `acc` += what the list says of a panel.
@@ -61,7 +64,7 @@ inline bool is_for_all_hands(int64_t n_count, const Crew* crew) { return crew ==
 
 // Large enough that making lists and panels is little beside it.
 inline bool is_sparse_product(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<float>& a, const Then<float>& then, const Crew* crew) {
-  const bool is_large = m_count >= 48 && n_count >= 128 && k_count >= 128;
+  const bool is_large = m_count >= 48 && n_count >= 128 && k_count >= 128 && m_count * k_count <= kListedMost;
   const bool is_whole = a.column_stride == 1 && n_count % kLanes<float> == 0;
   return a.has_zeros && is_large && is_whole && is_for_all_hands(n_count, crew) && then.gelu_slope == nullptr && then.plus == nullptr;
 }
@@ -131,7 +134,7 @@ inline bool is_sparse_gradient(int64_t m_count, int64_t n_count, Leaves leaves, 
   const bool is_large = m_count >= 128 && n_count >= 128;
   const bool is_whole = a.row_stride == 1 && b.column_stride == 1 && m_count % kLanes<float> == 0 && n_count % kLanes<float> == 0;
   const bool leaves_fit = leaves.count <= kMostListedLeaves && (leaves.shortest == 0 || leaves.shortest >= kShortLeaf) &&
-                          leaves.ends[leaves.count - 1] <= kLongLeaf * leaves.count;
+                          leaves.ends[leaves.count - 1] <= std::min(kLongLeaf * leaves.count, kListedMost / m_count);
   return (a.has_zeros || b.has_zeros) && is_large && is_whole && leaves_fit && is_for_all_hands(n_count, crew);
 }
 

@@ -18,17 +18,6 @@
 
 namespace dtrain::engine::DTRAIN_ISA {
 
-// What of a tile is C's.
-template <class T>
-void copy_tile(const T* tile, int rows, int64_t width, const T* plus, T* c, int64_t ldc) {
-  for (int r = 0; r < rows; ++r) {
-    for (int64_t j = 0; j < width; ++j) {
-      const T value = tile[r * kColumns<T> + j];
-      c[r * ldc + j] = plus != nullptr ? value + plus[r * ldc + j] : value;
-    }
-  }
-}
-
 // The ending of a tile of C that is narrower than a panel.
 template <class T>
 void end_narrow_tile(const Then<T>& then, int64_t at, int64_t n, int rows, int64_t width, T* c, int64_t ldc) {
@@ -53,17 +42,6 @@ void gelu_tile(int rows, int64_t width, T* x, T* slopes, int64_t ld) {
       store_at(x, y.value);
       store_at(slopes, y.slope);
     });
-  }
-}
-
-// Asks for what a tile will need when its sum is there, into the second-level cache: memory is far away,
-// and the rows far apart.
-template <class T, bool kToWrite = false>
-DTRAIN_INLINE void prefetch_tile(const T* from, int rows, int64_t ld) {
-  for (int r = 0; r < rows; ++r, from += ld) {
-    for (int64_t j = 0; j < kColumns<T>; j += 64 / static_cast<int64_t>(sizeof(T))) {
-      __builtin_prefetch(from + j, kToWrite, 2);
-    }
   }
 }
 
@@ -110,7 +88,7 @@ void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, Ge
     } else {
       Tile<T> tile;
       multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, tile.data(), kColumns<T>, {});
-      copy_tile(tile.data(), rows, panel.width, plus, c + at, ldc);
+      copy_tile(tile.data(), kColumns<T>, rows, panel.width, plus, c + at, ldc);
       if (then.bias != nullptr || times != nullptr || where != nullptr) end_narrow_tile(then, at, n, rows, panel.width, c, ldc);
     }
     if (then.gelu_slope != nullptr) gelu_tile(rows, panel.width, c + at, then.gelu_slope + at, ldc);
@@ -147,7 +125,7 @@ void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, Gemm
     if (taker != nullptr) {
       taker->take(to, ldc, rows, panel.width, tile.data(), kColumns<T>);
     } else if (!in_place) {
-      copy_tile(tile.data(), rows, panel.width, add ? to : nullptr, to, ldc);
+      copy_tile(tile.data(), kColumns<T>, rows, panel.width, add ? to : nullptr, to, ldc);
     }
   };
   for_tiles<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b, crew, sum_tile);

@@ -129,6 +129,26 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
   store_rows<T>(acc, out, ld);
 }
 
+// What of a tile, whose rows lie `ld` apart, is C's: added to `plus`, if there is any, whose rows lie as C's do.
+template <class T>
+DTRAIN_INLINE void copy_tile(const T* tile, int64_t ld, int64_t rows, int64_t width, const T* plus, T* c, int64_t ldc) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < width; ++j) {
+      const T value = tile[r * ld + j];
+      c[r * ldc + j] = plus != nullptr ? value + plus[r * ldc + j] : value;
+    }
+  }
+}
+
+// Asks for what a tile will need when its sum is there, into the second-level cache: memory is far away,
+// and the rows far apart.
+template <class T, bool kToWrite = false>
+DTRAIN_INLINE void prefetch_tile(const T* from, int64_t rows, int64_t ld, int64_t width = kColumns<T>) {
+  for (int64_t r = 0; r < rows; ++r, from += ld) {
+    for (int64_t j = 0; j < width; j += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + j, kToWrite, 2);
+  }
+}
+
 // `acc` = A B over `left` rows and over the `right` ones after them, at least one each, and the sum of both.
 template <class T, int R, int C>
 DTRAIN_INLINE void multiply_pair(int64_t left, int64_t right, const T* a, int64_t rs, int64_t cs, const T* b,

@@ -194,21 +194,12 @@ struct GradientPlace {
 
   void announce(int64_t m, int64_t n, int64_t rows, int64_t width) const {
     const float* const to = c + m * ldc + n;
-    const float* from = taker == nullptr ? to : taker->wanted(to);
-    for (int64_t r = 0; r < rows; ++r, from += ldc) {
-      for (int64_t j = 0; j < width; j += kLanes<float>) __builtin_prefetch(from + j, true, 2);
-    }
+    prefetch_tile<float, true>(taker == nullptr ? to : taker->wanted(to), rows, ldc, width);
   }
   void put(int64_t m, int64_t n, int64_t rows, int64_t width, const float* values, int64_t ld) const {
     float* const to = c + m * ldc + n;
     if (taker != nullptr) return taker->take(to, ldc, rows, width, values, ld);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t j = 0; j < width; j += kLanes<float>) {
-        float* const at = to + r * ldc + j;
-        const Vector<float> sum = load(values + r * ld + j);
-        store(at, add ? sum + load(at) : sum);
-      }
-    }
+    copy_tile(values, ld, rows, width, add ? to : nullptr, to, ldc);
   }
 };
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/gradient_taker.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
+#include "tests/engine/kernels/places.h"
 #include "tests/engine/kernels/random_matrix.h"
 
 namespace dtrain::engine {
@@ -180,24 +180,6 @@ TEST_CASE("a product over the rows of a batch has the same bits by whoever its l
     CHECK(same);
   }
 }
-
-// Puts each block where it belongs, and counts.
-struct Places : GradientTaker<float> {
-  Places(const float* from, size_t size) : arena(from), values(size), times(size) {}
-  void take(const float* place, int64_t stride, int64_t rows, int64_t width, const float* block, int64_t ld) override {
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t i = 0; i < width; ++i) {
-        const auto at = static_cast<size_t>(place - arena + row * stride + i);
-        values[at] = block[row * ld + i];
-        ++times[at];
-      }
-    }
-  }
-  const float* wanted(const float* place) const override { return values.data() + (place - arena); }
-  const float* arena;
-  std::vector<float> values;
-  std::vector<int> times;
-};
 
 TEST_CASE("who takes a product over the rows of a batch gets each element once, and nothing is written") {
   Crew crew(3);

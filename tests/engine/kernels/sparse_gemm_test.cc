@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/gradient_taker.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
+#include "tests/engine/kernels/places.h"
 #include "tests/engine/kernels/random_matrix.h"
 
 namespace dtrain::engine {
@@ -24,23 +24,6 @@ std::vector<float> with_zeros(int64_t elements, int64_t row, unsigned seed) {
   }
   return values;
 }
-
-struct Taken : GradientTaker<float> {
-  explicit Taken(const std::vector<float>& of) : arena(of.data()), values(of.size(), -7), times(of.size()) {}
-  void take(const float* place, int64_t stride, int64_t rows, int64_t width, const float* block, int64_t ld) override {
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t i = 0; i < width; ++i) {
-        const auto at = static_cast<size_t>(place - arena + row * stride + i);
-        values[at] = block[row * ld + i];
-        ++times[at];
-      }
-    }
-  }
-  const float* wanted(const float* place) const override { return values.data() + (place - arena); }
-  const float* arena;
-  std::vector<float> values;
-  std::vector<int> times;
-};
 
 TEST_CASE("a product has the same bits whether what is zero is left out or not") {
   Crew crew(3);
@@ -96,8 +79,10 @@ TEST_CASE("a product over the rows of a batch has the same bits whether zeros of
               kernel.gemm_tree(m, n, leaves, left, right, left_out.data(), n, add, hands, nullptr);
               CHECK(left_out == all);
               if (add) continue;
-              Taken taken(before);
-              kernel.gemm_tree(m, n, leaves, left, right, const_cast<float*>(before.data()), n, false, hands, &taken);
+              std::vector<float> untouched = before;
+              Places taken(untouched.data(), untouched.size());
+              kernel.gemm_tree(m, n, leaves, left, right, untouched.data(), n, false, hands, &taken);
+              CHECK(untouched == before);
               CHECK(taken.values == all);
               CHECK(taken.times == std::vector<int>(all.size(), 1));
             }

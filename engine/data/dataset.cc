@@ -6,8 +6,6 @@
 #include <limits>
 #include <new>
 
-#include "engine/kernels/kernels.h"
-
 namespace dtrain::engine {
 
 namespace fs = std::filesystem;
@@ -102,7 +100,9 @@ Result<Dataset> Dataset::open_like(const Dataset& training, const fs::path& path
   }
   TRY(set.check_like(training));
   set.classes_ = training.classes_;
-  set.standardise_by(training.mean_, training.deviation_);
+  set.mean_ = training.mean_;
+  set.deviation_ = training.deviation_;
+  set.common_ = training.common_;
   return set;
 }
 
@@ -139,51 +139,66 @@ std::string Dataset::empty_classes() const {
 }
 
 void Dataset::measure() {
-  double sum = 0, squares = 0, count = 0;  // squares of the differences from the mean
+  // Each value, and how often it is there.
+  const auto standardise_by = [this](const auto& each_value) {
+    double count = 0, sum = 0, squares = 0, least = INFINITY, most = -INFINITY;   // squares of the differences from the mean
+    each_value([&](double value, double times) {
+      count += times;
+      sum += value * times;
+      least = std::min(least, value);
+      most = std::max(most, value);
+    });
+    mean_ = sum / count;
+    each_value([&](double value, double times) { squares += times * (value - mean_) * (value - mean_); });
+    // Images that are all the same have nothing to divide by; squares may be above 0, for the mean is rounded.
+    deviation_ = least == most ? 1 : std::sqrt(squares / count);
+  };
   if (!files_.bytes.empty()) {
     std::array<int64_t, 256> found{};
     for (const uint8_t byte : files_.bytes) ++found[byte];
-    count = static_cast<double>(files_.bytes.size());
-    const auto each = [&](auto use) {
-      for (int byte = 0; byte < 256; ++byte) {
-        use(byte / 255.0, static_cast<double>(found[static_cast<size_t>(byte)]));
+    standardise_by([&](const auto& use) {
+      for (size_t byte = 0; byte < found.size(); ++byte) {
+        if (found[byte] > 0) use(static_cast<double>(byte) / 255, static_cast<double>(found[byte]));
       }
-    };
-    each([&](double value, double times) { sum += value * times; });
-    const double mean = sum / count;
-    each([&](double value, double times) { squares += times * (value - mean) * (value - mean); });
+    });
+    const auto most = std::ranges::max_element(found);
+    set_common(static_cast<uint8_t>(most - found.begin()), *most);
   } else {
-    count = static_cast<double>(files_.floats.size());
-    for (const float value : files_.floats) sum += value;
-    const double mean = sum / count;
-    for (const float value : files_.floats) squares += (value - mean) * (value - mean);
+    standardise_by([&](const auto& use) {
+      for (const float value : files_.floats) use(value, 1);
+    });
+    // A background is black or white.
+    const auto [least, most] = std::ranges::minmax(files_.floats);
+    const auto blacks = std::ranges::count(files_.floats, least), whites = std::ranges::count(files_.floats, most);
+    set_common(blacks > whites ? least : most, std::max(blacks, whites));
   }
-  // Images that are all the same have nothing to divide by; squares may be above 0, for the mean is rounded.
-  const auto same = [](const auto& pixels) { return std::ranges::adjacent_find(pixels, std::not_equal_to()) == pixels.end(); };
-  standardise_by(sum / count, same(files_.bytes) && same(files_.floats) ? 1 : std::sqrt(squares / count));
 }
 
-void Dataset::standardise_by(double mean, double deviation) {
-  mean_ = mean;
-  deviation_ = deviation;
+template <class T>
+void Dataset::set_common(T value, int64_t count) {
+  standardise(&value, 1, &common_.value);
+  common_.share = static_cast<float>(count) / static_cast<float>(size_ * pixels());
+}
+
+void Dataset::standardise(const uint8_t* bytes, int64_t count, float* x) const {
+  kernels<float>().standardise(count, bytes, static_cast<float>(mean_ * 255), static_cast<float>(1 / (deviation_ * 255)), x);
+}
+void Dataset::standardise(const float* numbers, int64_t count, float* x) const {
+  const auto mean = static_cast<float>(mean_), factor = static_cast<float>(1 / deviation_);
+  for (int64_t i = 0; i < count; ++i) x[i] = (numbers[i] - mean) * factor;
 }
 
 void Dataset::images(std::span<const uint32_t> ids, float* x, int32_t* labels) const {
   const auto each = static_cast<size_t>(pixels());
-  // Of bytes, which count as 0 to 1, unless the file holds numbers.
-  const double unit = files_.bytes.empty() ? 1 : 255;
-  const auto mean = static_cast<float>(mean_ * unit);
-  const auto factor = static_cast<float>(1 / (deviation_ * unit));
   for (size_t i = 0; i < ids.size(); ++i) {
     const uint32_t id = ids[i];
     INVARIANT(id < files_.labels.size(), "the set has that sample");
     if (!files_.bytes.empty()) {
       // Images lie apart, and the next one is far from the cache.
       if (i + 1 < ids.size()) prefetch(files_.bytes.data() + each * ids[i + 1], each);
-      kernels<float>().standardise(pixels(), files_.bytes.data() + each * id, mean, factor, x);
+      standardise(files_.bytes.data() + each * id, pixels(), x);
     } else {
-      const float* pixel = files_.floats.data() + each * id;
-      for (size_t at = 0; at < each; ++at) x[at] = (pixel[at] - mean) * factor;
+      standardise(files_.floats.data() + each * id, pixels(), x);
     }
     x += each;
     *labels++ = files_.labels[id];

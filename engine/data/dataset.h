@@ -15,6 +15,7 @@
 
 #include "engine/data/image_files.h"
 #include "engine/data/tokens.h"
+#include "engine/kernels/kernels.h"
 #include "schema/result.h"
 
 namespace dtrain::engine {
@@ -47,6 +48,8 @@ class Dataset {
   // Over all pixels of the training set.
   double mean() const { return mean_; }
   double deviation() const { return deviation_; }
+  // The value that most pixels have of all in the training set, as images() gives it.
+  const Common<float>& common() const { return common_; }
   // x: [ids][pixels()], with the mean taken off and divided by the deviation. labels: [ids].
   void images(std::span<const uint32_t> ids, float* x, int32_t* labels) const;
 
@@ -64,13 +67,17 @@ class Dataset {
   Dataset() = default;
   static Result<Dataset> read(const std::filesystem::path& path, const DatasetOptions& options);
   void measure();
-  void standardise_by(double mean, double deviation);
+  template <class T>
+  void set_common(T value, int64_t count);
+  void standardise(const uint8_t* bytes, int64_t count, float* x) const;
+  void standardise(const float* numbers, int64_t count, float* x) const;
   Status check_like(const Dataset& training) const;
 
   int64_t size_ = 0;
   ImageFiles files_;
   int64_t classes_ = 0;
   double mean_ = 0, deviation_ = 1;
+  Common<float> common_;
   std::unique_ptr<TokenFile> tokens_;
   int64_t context_ = 0;
 };

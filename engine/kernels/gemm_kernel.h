@@ -12,8 +12,9 @@
 #include "engine/kernels/activations.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/gemm_cut.h"
-#if DTRAIN_VECTOR_BYTES == 64
+#if DTRAIN_VECTOR_BYTES >= 32
 #include "engine/kernels/sparse_gemm.h"
+#include "engine/kernels/sparse_gradient.h"
 #endif
 
 namespace dtrain::engine::DTRAIN_ISA {
@@ -67,7 +68,7 @@ void for_tiles(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<T>
 template <class T>
 void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, const Then<T>& then, Crew* crew) {
-#if DTRAIN_VECTOR_BYTES == 64
+#if DTRAIN_VECTOR_BYTES >= 32
   if constexpr (std::is_same_v<T, float>) {
     if (is_sparse_product(m_count, n_count, k_count, a, then, crew)) return sparse_gemm_then(m_count, n_count, k_count, a, b, c, ldc, then, crew);
   }
@@ -106,9 +107,10 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T
 template <class T>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, bool add, Crew* crew, GradientTaker<T>* taker) {
-#if DTRAIN_VECTOR_BYTES == 64
+#if DTRAIN_VECTOR_BYTES >= 32
   if constexpr (std::is_same_v<T, float>) {
-    if (is_sparse_gradient(m_count, n_count, leaves, a, b, crew)) return sparse_gemm_tree(m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);
+    const Sparse sparse = sparse_of_gradient(m_count, n_count, leaves, a, b, crew);
+    if (sparse != Sparse::Neither) return sparse_gemm_tree(sparse, m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);
   }
 #endif
   if (leaves.count == 1 && taker == nullptr) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);

@@ -71,7 +71,7 @@ template <class T, int R, int C>
 DTRAIN_INLINE void add_rows(const T* rows, int64_t ld, Vector<T> (&acc)[R][C]) {
 #pragma GCC unroll 16
   for (int m = 0; m < R; ++m, rows += ld) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) acc[m][c] += load(rows + c * kLanes<T>);
   }
 }
@@ -79,7 +79,7 @@ template <class T, int R, int C>
 DTRAIN_INLINE void store_rows(const Vector<T> (&acc)[R][C], T* rows, int64_t ld) {
 #pragma GCC unroll 16
   for (int m = 0; m < R; ++m, rows += ld) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) store(rows + c * kLanes<T>, acc[m][c]);
   }
 }
@@ -89,7 +89,7 @@ template <class T, int R, int C>
 DTRAIN_INLINE void end_tile(const Ending<T>& ending, int64_t ld, Vector<T> (&acc)[R][C]) {
   if (ending.plus != nullptr) add_rows<T>(ending.plus, ld, acc);
   if (ending.bias != nullptr) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
       const Vector<T> bias = load(ending.bias + c * kLanes<T>);
 #pragma GCC unroll 16
@@ -99,21 +99,21 @@ DTRAIN_INLINE void end_tile(const Ending<T>& ending, int64_t ld, Vector<T> (&acc
   if (ending.relu) {
 #pragma GCC unroll 16
     for (int m = 0; m < R; ++m) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) acc[m][c] = relu(acc[m][c]);
     }
   }
   if (const T* factors = ending.times; factors != nullptr) {
 #pragma GCC unroll 16
     for (int m = 0; m < R; ++m, factors += ld) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) acc[m][c] *= load(factors + c * kLanes<T>);
     }
   }
   if (const T* kept = ending.where; kept != nullptr) {
 #pragma GCC unroll 16
     for (int m = 0; m < R; ++m, kept += ld) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) acc[m][c] = only_where(load(kept + c * kLanes<T>), acc[m][c]);
     }
   }

@@ -39,9 +39,9 @@ std::optional<Isa> wanted() {
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("fma");
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("fma");
 }
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("fma"); }
 
 // That the processor has it is not enough: the kernel lets a process use tiles once it has asked for them.
 bool has_amx() {

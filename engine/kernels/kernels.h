@@ -22,19 +22,26 @@ struct Leaves {
 };
 inline constexpr int kTreeLevels = 8;  // up to 128 leaves
 
-// Element (m, k) of A is data[m row_stride + k column_stride]; B's (k, n) likewise. `has_zeros`: so many of them that it may
-// pay to leave them out, as of what has gone through a ReLU.
+// A value that so many elements of a matrix have that it may pay to leave them out of products: zero where it has gone through a
+// ReLU, the background in images. Leaving out what is not zero changes bits: of this all who share a batch say the same.
+template <class T>
+struct Common {
+  T value{};
+  float share = 0;   // of all elements, about; 0: nothing is known
+};
+
+// Element (m, k) of A is data[m row_stride + k column_stride]; B's (k, n) likewise.
 template <class T>
 struct GemmA {
   const T* data;
   int64_t row_stride, column_stride;
-  bool has_zeros = false;
+  Common<T> common = {};
 };
 template <class T>
 struct GemmB {
   const T* data;
   int64_t row_stride, column_stride;
-  bool has_zeros = false;
+  Common<T> common = {};   // zero
 };
 
 // What becomes of an element of a product once its sum is there, in this order. Rows of all that is named

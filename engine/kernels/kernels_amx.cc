@@ -19,7 +19,7 @@
 
 // Below here alone: what is included above must run on any machine.
 #pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,prfchw")
+#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512vl,avx512bw,avx512dq,avx2,bmi,fma,prfchw")
 #define DTRAIN_ISA amx
 #define DTRAIN_VECTOR_BYTES 64
 #include "engine/kernels/amx_products.h"

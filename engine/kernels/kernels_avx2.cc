@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 // Below here alone: what is included above must run on any machine.
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,bmi,fma")
 #define DTRAIN_ISA avx2
 #define DTRAIN_VECTOR_BYTES 32
 #include "engine/kernels/kernel_table.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 // Below here alone: what is included above must run on any machine.
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,prfchw")
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,bmi,fma,prfchw")
 #define DTRAIN_ISA avx512
 #define DTRAIN_VECTOR_BYTES 64
 #include "engine/kernels/kernel_table.h"

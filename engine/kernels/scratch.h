@@ -6,7 +6,7 @@
 
 namespace dtrain::engine {
 
-enum class Scratch { Panel, Tiles, Values, Places, Begins, Attention, Sums, Convolution, Count };
+enum class Scratch { Panel, Tiles, Values, Masks, Attention, Sums, Convolution, Count };
 
 void* scratch_bytes(Scratch purpose, size_t bytes);  // aligned to a cache line, valid until the next call
 

@@ -1,11 +1,15 @@
-// Products of matrices that have many zeros, as what has gone through a ReLU has (GemmA::has_zeros): these are left out. Every
-// element is the sum that gemm_kernel.h makes, in the same order, without the products that are zero: it has the same
-// bits, but that a zero is never negative. Nobody sees that: what is added to something else has the same bits for either
-// zero, and what optimisers keep begins with positive ones. So who shares a batch may choose by what is their own of it.
+// Products of a matrix that has one value very often (GemmA::common), which are left out: A B is (A - common) B, of which most
+// elements of the left one are zero, and common times the sums of B's columns.
 //
-// A row of A is a list of what is not zero (nonzero_lists.h); it goes over a panel of B that lies in the first-level cache.
-// With half of A zero that takes three quarters of the time, with three quarters of it less than half; with less than
-// a third of it zero it takes longer.
+// Where that value is zero, as in what has gone through a ReLU, every element is the sum that gemm_kernel.h makes, in the
+// same order, without the products that are zero: it has the same bits, but that a zero is never negative. Nobody sees that: what is
+// added to something else has the same bits for either zero, and what optimisers keep begins with positive ones. So who
+// shares a batch may choose by what is their own of it. Of another value the bits are others, and the choice is made by what all of
+// them know. Either way a row of the result has the same bits whatever the others are.
+//
+// What is not common in a row of A (uncommon_masks.h) goes over a panel of B that lies in the first-level cache. Where that is half
+// of A it takes three quarters of the time, where it is a quarter less than half; where it is more than three quarters,
+// longer.
 #pragma once
 
 #include <algorithm>
@@ -13,247 +17,155 @@
 #include <bit>
 #include <type_traits>
 
-#include "engine/gradient_taker.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/gemm_tile.h"
-#include "engine/kernels/nonzero_lists.h"
 #include "engine/kernels/pack.h"
+#include "engine/kernels/uncommon_masks.h"
 
 namespace dtrain::engine::DTRAIN_ISA {
 
-// Of a panel: four sums are on their way at once, as many as it takes to wait for none.
-inline constexpr int kListVectors = 4;
-inline constexpr int64_t kListColumns = kListVectors * kLanes<float>;
-// Rows of a panel that stay in the first-level cache while all lists go over them.
-inline constexpr int64_t kListRows = 128;
-// What is listed at the most: more would push everything else out of the second-level cache.
-inline constexpr int64_t kListedMost = int64_t{1} << 19;
-inline constexpr int64_t kListRowBytes = kListColumns * static_cast<int64_t>(sizeof(float));
+// Of a panel: as many sums are on their way at once as it takes to wait for none.
+inline constexpr int64_t kSparseColumns = 64;
+inline constexpr int kSparseVectors = static_cast<int>(kSparseColumns) / kLanes<float>;
+inline constexpr int64_t kSparseStep = 16;   // columns come in so many
+// Rows of a panel that stay in the first-level cache while all of A goes over them.
+inline constexpr int64_t kSparseRows = 128;
+// What goes over a panel at once: more would push everything else out of the second-level cache.
+inline constexpr int64_t kSparseElements = int64_t{1} << 18;
+inline constexpr float kWorthLeavingOut = 0.35f;   // of a matrix
 
-// `acc` += what the list says of a panel.
-template <int C>
-DTRAIN_INLINE void add_listed(const NonzeroList& list, const float* panel, Vector<float> (&acc)[1][C]) {
-  const char* const from = reinterpret_cast<const char*>(panel);
-  for (int64_t i = list.begin; i < list.end; ++i) {
-    const Vector<float> each = splat(list.values[i]);
-    const auto* const row = reinterpret_cast<const float*>(from + list.places[i]);
-#pragma GCC unroll 4
+// By a general register with AVX-512: a load into a vector would wait for those of the panel, of which some processors make one a cycle.
+DTRAIN_INLINE Vector<float> splat_between_loads(const float* value) {
+#if DTRAIN_VECTOR_BYTES == 64
+  int32_t bits;
+  std::memcpy(&bits, value, sizeof bits);
+  asm("" : "+r"(bits));   // or the compiler makes it a load
+  return reinterpret_cast<Vector<float>>(_mm512_set1_epi32(bits));
+#else
+  return splat(*value);
+#endif
+}
+
+// `acc` += the elements that the mask names times their rows of a panel. less(element): without what is common.
+template <int C, class Less>
+DTRAIN_INLINE void add_uncommon(uint64_t mask, const float* elements, const float* panel, const Less& less, Vector<float> (&acc)[1][C]) {
+  // In registers: the compiler would take sums apart and keep what does not change elsewhere.
+  asm("" : "+r"(mask), "+r"(elements), "+r"(panel));
+  for (; mask != 0; mask &= mask - 1) {
+    const auto k = std::countr_zero(mask);
+    const Vector<float> each = less(splat_between_loads(elements + k));
+    const float* row = panel + k * kSparseColumns;
+    asm("" : "+r"(row));
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) acc[0][c] += each * load(row + c * kLanes<float>);
   }
 }
 
-// `width` columns of B from n on, as lists go over them.
-inline void pack_list_panel(const GemmB<float>& b, int64_t n, int64_t width, int64_t k_count, float* to) {
-  if (b.column_stride == 1 && width == kListColumns) return pack_panels<float, kListColumns>(b, n, 1, k_count, to, 0);
-  pack_panel(b, n, width, k_count, to, kListColumns);
+// `width` columns of B from n on, as rows go over them.
+inline void pack_sparse_panel(const GemmB<float>& b, int64_t n, int64_t width, int64_t k_count, float* to) {
+  if (b.column_stride == 1 && width == kSparseColumns) return pack_panels<float, kSparseColumns>(b, n, 1, k_count, to, 0);
+  pack_panel(b, n, width, k_count, to, kSparseColumns);
+}
+
+// What sums over these rows of a panel begin with: common times the sums of its columns.
+inline void begin_sums(float common, const float* panel, int64_t rows, float* begin) {
+  Vector<float> sums[kSparseVectors] = {};
+  for (int64_t k = 0; k < rows; ++k) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kSparseVectors; ++v) sums[v] += load(panel + k * kSparseColumns + v * kLanes<float>);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kSparseVectors; ++v) store(begin + v * kLanes<float>, sums[v] * common);
 }
 
 // body(std::integral_constant<int, C>()), of C vectors that are `width` elements.
 template <class Body>
 DTRAIN_INLINE void for_width(int64_t width, const Body& body) {
-  switch (width / kLanes<float>) {
-    case 1: return body(std::integral_constant<int, 1>());
-    case 2: return body(std::integral_constant<int, 2>());
-    case 3: return body(std::integral_constant<int, 3>());
-    default: return body(std::integral_constant<int, kListVectors>());
+  constexpr int kStep = static_cast<int>(kSparseStep) / kLanes<float>;
+  switch (width / kSparseStep) {
+    case 1: return body(std::integral_constant<int, kStep>());
+    case 2: return body(std::integral_constant<int, 2 * kStep>());
+    case 3: return body(std::integral_constant<int, 3 * kStep>());
+    default: return body(std::integral_constant<int, kSparseVectors>());
   }
 }
 
 // Whether each hand has columns enough.
-inline bool is_for_all_hands(int64_t n_count, const Crew* crew) { return crew == nullptr || n_count >= kListColumns * crew->hands(); }
+inline bool is_for_all_hands(int64_t n_count, const Crew* crew) { return crew == nullptr || n_count >= kSparseColumns * crew->hands(); }
 
-// Large enough that making lists and panels is little beside it.
 inline bool is_sparse_product(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<float>& a, const Then<float>& then, const Crew* crew) {
-  const bool is_large = m_count >= 48 && n_count >= 128 && k_count >= 128 && m_count * k_count <= kListedMost;
-  const bool is_whole = a.column_stride == 1 && n_count % kLanes<float> == 0;
-  return a.has_zeros && is_large && is_whole && is_for_all_hands(n_count, crew) && then.gelu_slope == nullptr && then.plus == nullptr;
+  const bool fits = a.column_stride == 1 && n_count % kSparseStep == 0 && n_count >= 128 && k_count >= 128 && then.gelu_slope == nullptr && then.plus == nullptr;
+  if (!fits || a.common.share < kWorthLeavingOut) return false;
+  if (a.common.value != 0) return m_count > 0;
+  // Large enough that making panels is little beside it.
+  return m_count >= 48 && is_for_all_hands(n_count, crew);
 }
 
-inline void sparse_gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<float>& a, const GemmB<float>& b, float* c,
-                             int64_t ldc, const Then<float>& then, Crew* crew) {
-  const int64_t pieces = (k_count + kListRows - 1) / kListRows;
-  Crew::share_prepared(crew, n_count, kListColumns, kListColumns, [&] {
-    return [&, lists = RowLists(a, m_count, k_count, kListRows, kListRowBytes)](Range columns) {
-      float* const panel = scratch<float>(Scratch::Panel, k_count * kListColumns);
-      for (int64_t n = columns.begin; n < columns.end; n += kListColumns) {
-        const int64_t width = std::min(kListColumns, columns.end - n);
-        pack_list_panel(b, n, width, k_count, panel);
-        for_width(width, [&](auto vectors) {
-          constexpr int kCount = vectors;
-          for (int64_t piece = 0; piece < pieces; ++piece) {
-            for (int64_t m = 0; m < m_count; ++m) {
-              const int64_t at = m * ldc + n;
-              Vector<float> acc[1][kCount] = {};
-              if (piece > 0) {
-#pragma GCC unroll 4
-                for (int v = 0; v < kCount; ++v) acc[0][v] = load(c + at + v * kLanes<float>);
-              }
-              add_listed(lists.list(m, piece), panel, acc);
-              if (piece + 1 == pieces) {
-                const auto place = [at](const float* matrix) { return matrix == nullptr ? nullptr : matrix + at; };
-                end_tile<float>({.bias = then.bias == nullptr ? nullptr : then.bias + n,
-                                 .relu = then.relu,
-                                 .times = place(then.times),
-                                 .where = place(then.where)},
-                                ldc, acc);
-              }
-              store_rows<float>(acc, c + at, ldc);
-            }
-          }
-        });
-      }
-    };
-  });
-}
-
-// ---- gradients: K is the rows of a batch, cut into leaves
-
-// Rows of a product are put down together: as many as a square has.
-inline constexpr int64_t kListedTogether = kLanes<float>;
-
-// `acc` = the product of a column's lists and a panel: the balanced tree over kLeaves of them.
-template <int kLeaves, int C>
-DTRAIN_INLINE void sum_listed(const ColumnLists::Column& lists, int64_t first, const float* panel, Vector<float> (&acc)[1][C]) {
-  if constexpr (kLeaves == 1) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) acc[0][c] = Vector<float>{};
-    add_listed(lists.leaf(first), panel, acc);
-  } else {
-    Vector<float> right[1][C];
-    sum_listed<kLeaves / 2>(lists, first, panel, acc);
-    sum_listed<kLeaves / 2>(lists, first + kLeaves / 2, panel, right);
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) acc[0][c] += right[0][c];
-  }
-}
-inline constexpr int kMostListedLeaves = 8;   // so many are summed in registers
-
-inline bool is_sparse_gradient(int64_t m_count, int64_t n_count, Leaves leaves, const GemmA<float>& a, const GemmB<float>& b, const Crew* crew) {
-  constexpr int64_t kShortLeaf = 8;    // rows: of fewer, ending a list takes longer than what it says
-  constexpr int64_t kLongLeaf = 160;   // of more, a panel does not stay in the first-level cache
-  const bool is_large = m_count >= 128 && n_count >= 128;
-  const bool is_whole = a.row_stride == 1 && b.column_stride == 1 && m_count % kLanes<float> == 0 && n_count % kLanes<float> == 0;
-  const bool leaves_fit = leaves.count <= kMostListedLeaves && (leaves.shortest == 0 || leaves.shortest >= kShortLeaf) &&
-                          leaves.ends[leaves.count - 1] <= std::min(kLongLeaf * leaves.count, kListedMost / m_count);
-  return (a.has_zeros || b.has_zeros) && is_large && is_whole && leaves_fit && is_for_all_hands(n_count, crew);
-}
-
-// So many leaves at once that their rows of a panel stay in the first-level cache.
-inline int leaves_at_once(Leaves leaves) {
-  int some = leaves.count;
-  while (some > 1 && leaves.ends[leaves.count - 1] > kListRows * (leaves.count / some)) some /= 2;
-  return some;
-}
-
-// put(i, tile) of each kListedTogether columns of the lists from i on, times a panel: of the tile's rows of kListColumns the
-// first `width` are the product. put.announce(i) comes before.
-template <class Put>
-void for_listed_tiles(const ColumnLists& lists, int64_t columns, Leaves leaves, const float* panel, int64_t width, const Put& put) {
-  constexpr int64_t kTile = kListedTogether * kListColumns;
-  const int some = leaves_at_once(leaves);
-  // Sums of the leaves that came before, of all tiles: left siblings, the largest first.
-  float* const waiting = scratch<float>(Scratch::Sums, some == leaves.count ? 0 : kTreeLevels * columns * kListColumns);
-  const auto multiply = [&](auto count, auto vectors) {
-    alignas(64) std::array<float, static_cast<size_t>(kTile)> tile;
-    int depth = 0;
-    for (int first = 0; first < leaves.count; first += count) {
-      const bool is_last = first + count == leaves.count;
-      const int siblings = std::countr_one(static_cast<unsigned>(first / count));
-      depth -= siblings;
-      for (int64_t i = 0; i < columns; i += kListedTogether) {
-        if (is_last) put.announce(i);
-        for (int64_t r = 0; r < kListedTogether; ++r) {
-          Vector<float> acc[1][vectors];
-          sum_listed<count>(lists.column(i + r), first, panel, acc);
-          const auto place = [&](int level) { return waiting + (level * columns + i + r) * kListColumns; };
-          for (int level = siblings; level-- > 0;) add_rows<float>(place(depth + level), 0, acc);
-          store_rows<float>(acc, is_last ? tile.data() + r * kListColumns : place(depth), 0);
-        }
-        if (is_last) put(i, tile.data());
-      }
-      ++depth;
-    }
-  };
-  const auto of_width = [&](auto count) {
-    for_width(width, [&](auto vectors) { multiply(count, vectors); });
-  };
-  switch (some) {
-    case 1: return of_width(std::integral_constant<int, 1>());
-    case 2: return of_width(std::integral_constant<int, 2>());
-    case 4: return of_width(std::integral_constant<int, 4>());
-    default: return of_width(std::integral_constant<int, kMostListedLeaves>());
-  }
-}
-
-// Where elements of C go.
-struct GradientPlace {
+struct SparseProduct {
+  int64_t n_count, k_count;
+  const GemmA<float>& a;
+  const GemmB<float>& b;
   float* c;
   int64_t ldc;
-  bool add;
-  GradientTaker<float>* taker;
+  const Then<float>& then;
 
-  void announce(int64_t m, int64_t n, int64_t rows, int64_t width) const {
-    const float* const to = c + m * ldc + n;
-    prefetch_tile<float, true>(taker == nullptr ? to : taker->wanted(to), rows, ldc, width);
-  }
-  void put(int64_t m, int64_t n, int64_t rows, int64_t width, const float* values, int64_t ld) const {
-    float* const to = c + m * ldc + n;
-    if (taker != nullptr) return taker->take(to, ldc, rows, width, values, ld);
-    copy_tile(values, ld, rows, width, add ? to : nullptr, to, ldc);
-  }
-};
-
-// A's columns are listed, and go over panels of B.
-struct PutRows {
-  const GradientPlace& place;
-  int64_t n, width;
-  void announce(int64_t m) const { place.announce(m, n, kListedTogether, width); }
-  void operator()(int64_t m, const float* tile) const { place.put(m, n, kListedTogether, width, tile, kListColumns); }
-};
-// B's columns are, from `first` on, and go over panels of A: tiles are of C transposed.
-struct PutColumns {
-  const GradientPlace& place;
-  int64_t m, width, first;
-  void announce(int64_t n) const { place.announce(m, first + n, width, kListedTogether); }
-  void operator()(int64_t n, const float* tile) const {
-    alignas(64) std::array<float, static_cast<size_t>(kListColumns * kListedTogether)> turned;
-    for (int64_t j = 0; j < width; j += kLanes<float>) {
-      transpose_square<float>(tile + j, kListColumns, turned.data() + j * kListedTogether, kListedTogether);
-    }
-    place.put(m, first + n, width, kListedTogether, turned.data(), kListedTogether);
-  }
-};
-
-inline void sparse_gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, const GemmA<float>& a, const GemmB<float>& b, float* c, int64_t ldc,
-                             bool add, Crew* crew, GradientTaker<float>* taker) {
-  const int64_t k_count = leaves.ends[leaves.count - 1];
-  const GradientPlace place{c, ldc, add, taker};
-  if (a.has_zeros) {
-    return Crew::share_prepared(crew, n_count, kListColumns, kListColumns, [&] {
-      return [&, lists = ColumnLists(a.data, a.column_stride, 0, m_count, leaves, kListRowBytes)](Range columns) {
-        float* const panel = scratch<float>(Scratch::Panel, k_count * kListColumns);
-        for (int64_t n = columns.begin; n < columns.end; n += kListColumns) {
-          const int64_t width = std::min(kListColumns, columns.end - n);
-          pack_list_panel(b, n, width, k_count, panel);
-          for_listed_tiles(lists, m_count, leaves, panel, width, PutRows{place, n, width});
+  void rows(Range rows, Crew* crew) const {
+    const GemmA<float> of_rows{a.data + rows.begin * a.row_stride, a.row_stride, 1, a.common};
+    Crew::share_prepared(crew, n_count, kSparseColumns, kSparseColumns, [&] {
+      return [this, rows, masks = RowMasks(of_rows, rows.size(), k_count)](Range columns) {
+        float* const panel = scratch<float>(Scratch::Panel, k_count * kSparseColumns);
+        for (int64_t n = columns.begin; n < columns.end; n += kSparseColumns) {
+          const int64_t width = std::min(kSparseColumns, columns.end - n);
+          pack_sparse_panel(b, n, width, k_count, panel);
+          alignas(64) std::array<float, kSparseColumns> begin{};
+          if (a.common.value != 0) begin_sums(a.common.value, panel, k_count, begin.data());
+          for_width(width, [&](auto vectors) {
+            if (a.common.value == 0) return columns_of<vectors>(masks, rows, n, panel, begin.data(), [](Vector<float> x) { return x; });
+            columns_of<vectors>(masks, rows, n, panel, begin.data(), [common = splat(a.common.value)](Vector<float> x) { return x - common; });
+          });
         }
       };
     });
   }
-  Crew::share_prepared(crew, n_count, kListColumns, kListColumns, [&] {
-    // One after the other, the last may be narrower.
-    float* const panels = scratch<float>(Scratch::Panel, k_count * (m_count + kListColumns));
-    for (int64_t m = 0; m < m_count; m += kListColumns) {
-      pack_list_panel({a.data, a.column_stride, a.row_stride}, m, std::min(kListColumns, m_count - m), k_count, panels + m * k_count);
-    }
-    return [&, panels](Range columns) {
-      const ColumnLists lists(b.data, b.row_stride, columns.begin, columns.size(), leaves, kListRowBytes);
-      for (int64_t m = 0; m < m_count; m += kListColumns) {
-        const int64_t width = std::min(kListColumns, m_count - m);
-        for_listed_tiles(lists, columns.size(), leaves, panels + m * k_count, width, PutColumns{place, m, width, columns.begin});
+
+ private:
+  template <int C, class Less>
+  __attribute__((noinline)) void columns_of(const RowMasks& masks, Range rows, int64_t n, const float* panel, const float* begin, const Less& less) const {
+    for (int64_t first = 0; first < k_count; first += kSparseRows) {
+      const int64_t last = std::min(first + kSparseRows, k_count);
+      for (int64_t m = rows.begin; m < rows.end; ++m) {
+        const int64_t at = m * ldc + n;
+        const float* const before = first > 0 ? c + at : begin;
+        Vector<float> acc[1][C];
+#pragma GCC unroll 8
+        for (int v = 0; v < C; ++v) acc[0][v] = load(before + v * kLanes<float>);
+        const uint64_t* const mask = masks.row(m - rows.begin);
+        for (int64_t k = first; k < last; k += kMaskBits) {
+          add_uncommon(mask[k / kMaskBits], a.data + m * a.row_stride + k, panel + k * kSparseColumns, less, acc);
+        }
+        if (last == k_count) end(n, at, acc);
+        store_rows<float>(acc, c + at, ldc);
       }
-    };
-  });
+    }
+  }
+  template <int C>
+  void end(int64_t n, int64_t at, Vector<float> (&acc)[1][C]) const {
+    const auto place = [at](const float* matrix) { return matrix == nullptr ? nullptr : matrix + at; };
+    end_tile<float>({.bias = then.bias == nullptr ? nullptr : then.bias + n, .relu = then.relu, .times = place(then.times), .where = place(then.where)},
+                    ldc, acc);
+  }
+};
+
+inline void sparse_gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<float>& a, const GemmB<float>& b, float* c,
+                             int64_t ldc, const Then<float>& then, Crew* crew) {
+  const SparseProduct product{n_count, k_count, a, b, c, ldc, then};
+  const int64_t at_once = std::max<int64_t>(1, kSparseElements / k_count);
+  const auto blocks = [&](Range rows, Crew* together) {
+    for (int64_t m = rows.begin; m < rows.end; m += at_once) product.rows({m, std::min(m + at_once, rows.end)}, together);
+  };
+  if (is_for_all_hands(n_count, crew)) return blocks({0, m_count}, crew);
+  const int64_t of_hand = (m_count + crew->hands() - 1) / crew->hands();
+  Crew::share(crew, m_count, of_hand, 1, [&](Range rows) { blocks(rows, nullptr); });
 }
 
 }  // namespace dtrain::engine::DTRAIN_ISA

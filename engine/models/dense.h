@@ -65,6 +65,8 @@ class DenseLayers {
   using T = typename Ops::Value;
   using Sum = typename Ops::Sum;
 
+  static Common<T> after_relu() { return {T{}, 0.5f}; }
+
   DenseLayers(const Ops& ops, const std::vector<View>& views, const DensePlan& plan, int64_t rows,
               Partners<T, Sum>* partners)
       : ops_(ops), partners_(partners), ends_model_(plan.ends_model()) {
@@ -98,13 +100,13 @@ class DenseLayers {
 
   bool empty() const { return layers_.empty(); }
 
-  // Leaves the gradients of the losses in place of the logits.
-  Outcome forward(const T* parameters, const T* x, Leaves leaves, const int32_t* labels) {
+  // `common`: of x. Leaves the gradients of the losses in place of the logits.
+  Outcome forward(const T* parameters, const T* x, Common<T> common, Leaves leaves, const int32_t* labels) {
     const int64_t rows = leaves.ends[leaves.count - 1];
     for (size_t i = 0; i < layers_.size(); ++i) {
       Layer& l = layers_[i];
       T* y = l.y.data();
-      const GemmA<T> a{x, l.in, 1, i > 0};
+      const GemmA<T> a{x, l.in, 1, i > 0 ? after_relu() : common};
       const GemmB<T> b{parameters + l.weight.offset, l.weight.stride, 1};
       const T* bias = parameters + l.bias;
       const bool is_loss = ends_model_ && i + 1 == layers_.size();
@@ -127,7 +129,7 @@ class DenseLayers {
   T* output_gradient() { return dout_.data(); }
 
   // After forward on the same x. dx: nullptr if nobody wants it.
-  void backward(const T* parameters, const T* x, Leaves leaves, Sum* gradients, bool add, T* dx,
+  void backward(const T* parameters, const T* x, Common<T> common, Leaves leaves, Sum* gradients, bool add, T* dx,
                 const GradientsReady& ready) {
     if (layers_.empty()) return;
     const int64_t rows = leaves.ends[leaves.count - 1];
@@ -140,7 +142,8 @@ class DenseLayers {
       // Before its own gradients, which may become new weights at once.
       T* const to = i == 0 ? dx : gradients_[i % 2].data();
       if (to != nullptr) backward_to(to, i, rows, parameters, dy, input);
-      ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in, i > 0}, {dy, l.out, 1, has_zeros_behind(i)}, gradients + l.weight.offset, l.weight.stride, add);
+      ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in, i > 0 ? after_relu() : common}, {dy, l.out, 1, common_behind(i)}, gradients + l.weight.offset,
+                     l.weight.stride, add);
       ops_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
       if (ready) ready(l.weight.offset);
       dy = to;
@@ -148,12 +151,12 @@ class DenseLayers {
   }
 
  private:
-  // Whether what comes back to layer i has come through a ReLU.
-  bool has_zeros_behind(size_t i) const { return !ends_model_ || i + 1 < layers_.size(); }
+  // What comes back to layer i has come through a ReLU, but at the end of the model.
+  Common<T> common_behind(size_t i) const { return !ends_model_ || i + 1 < layers_.size() ? after_relu() : Common<T>{}; }
   // The gradient of layer i's input.
   void backward_to(T* to, size_t i, int64_t rows, const T* parameters, const T* dy, const T* input) {
     const Layer& l = layers_[i];
-    const GemmA<T> a{dy, l.out, 1, has_zeros_behind(i)};
+    const GemmA<T> a{dy, l.out, 1, common_behind(i)};
     const GemmB<T> b{parameters + l.weight.offset, 1, l.weight.stride};
     if (i > 0 && !l.sums_dx) return ops_.gemm_relu_backward(rows, l.in, l.out, a, b, input, to);
     ops_.gemm(rows, l.in, l.out, a, b, to, l.in, false);

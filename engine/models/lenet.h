@@ -93,11 +93,11 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
   Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) override {
     cut_blocks(leaves);
     convolve(parameters, samples.pixels);
-    return dense_.forward(parameters, rows_.data(), leaves, samples.labels);
+    return dense_.forward(parameters, rows_.data(), {}, leaves, samples.labels);
   }
   void backward(const T* parameters, const Samples<T>&, Leaves leaves, Sum* gradients, bool add,
                 const GradientsReady& ready) override {
-    dense_.backward(parameters, rows_.data(), leaves, gradients, add, drows_.data(), ready);
+    dense_.backward(parameters, rows_.data(), {}, leaves, gradients, add, drows_.data(), ready);
     if (!convolutions_.empty()) convolve_back(parameters, gradients, add);
   }
 

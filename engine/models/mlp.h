@@ -51,11 +51,11 @@ class Mlp : public Model<typename Ops::Value, typename Ops::Sum> {
   }
 
   Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) override {
-    return dense_.forward(parameters, input_of(samples), leaves, samples.labels);
+    return dense_.forward(parameters, input_of(samples), common_of(samples), leaves, samples.labels);
   }
   void backward(const T* parameters, const Samples<T>& samples, Leaves leaves, Sum* gradients,
                 bool add, const GradientsReady& ready) override {
-    dense_.backward(parameters, input_of(samples), leaves, gradients, add,
+    dense_.backward(parameters, input_of(samples), common_of(samples), leaves, gradients, add,
                     part_.is_first() ? nullptr : din_.data(), ready);
   }
 
@@ -72,6 +72,8 @@ class Mlp : public Model<typename Ops::Value, typename Ops::Sum> {
   const T* input_of(const Samples<T>& samples) const {
     return part_.is_first() ? samples.pixels : in_.data();
   }
+  // What comes from the part before has gone through a ReLU.
+  Common<T> common_of(const Samples<T>& samples) const { return part_.is_first() ? samples.common : DenseLayers<Ops>::after_relu(); }
 
   const ModelPart part_;
   DenseLayers<Ops> dense_;

@@ -36,6 +36,7 @@ struct Samples {
   const T* pixels = nullptr;
   const int32_t* ids = nullptr;
   const int32_t* labels = nullptr;
+  Common<T> common = {};   // of pixels
 };
 
 struct Outcome {

@@ -23,6 +23,7 @@ class BatchSamples {
   const SampleShape& shape_;
   Crew* const crew_;
   std::vector<float> pixels_;
+  Common<float> common_;
   std::vector<int32_t> ids_, labels_;
 };
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "tests/engine/data/image_bytes.h"
 #include "tests/engine/scratch.h"
@@ -51,6 +52,44 @@ TEST_CASE("images come standardised by the mean and deviation of all of them") {
   }
   CHECK(sum == doctest::Approx(0).epsilon(1e-5));
   CHECK(squares == doctest::Approx(18));
+}
+
+TEST_CASE("what most pixels are is known of the training set, as images have it") {
+  const CaseFolder folder;
+  // 5 of 12, and what is left differs.
+  put(folder / "train" / "train-images-idx3-ubyte", idx_bytes(kIdxImages, {2, 2, 3}, {9, 0, 1, 9, 9, 2, 3, 9, 4, 5, 9, 6}));
+  put(folder / "train" / "train-labels-idx1-ubyte", label_bytes({0, 1}));
+  put(folder / "test" / "t10k-images-idx3-ubyte", idx_bytes(kIdxImages, {1, 2, 3}, {7, 7, 7, 7, 7, 9}));
+  put(folder / "test" / "t10k-labels-idx1-ubyte", label_bytes({1}));
+  const auto training = Dataset::open(folder / "train", {});
+  REQUIRE(training.ok());
+  const auto test = Dataset::open_like(*training, folder / "test");
+  REQUIRE(test.ok());
+  CHECK(training->common().share == doctest::Approx(5.0 / 12));
+  CHECK(test->common().share == training->common().share);
+  float x[6];
+  int32_t label = 0;
+  const uint32_t id = 0;
+  training->images({&id, 1}, x, &label);
+  CHECK(x[0] == training->common().value);
+  CHECK(x[1] != x[0]);
+  test->images({&id, 1}, x, &label);
+  CHECK(x[5] == test->common().value);
+  CHECK(x[0] != x[5]);
+
+  // Of numbers, the least or the largest.
+  for (const auto& [numbers, most, share] : std::vector<std::tuple<std::vector<float>, size_t, double>>{
+           {{0.5f, 0, 0, 2, 2, 2}, 3, 0.5}, {{0.5f, 0, 0, 0, 1.5f, 2}, 1, 0.5}, {{0.5f, 0.5f, 0.5f, 0, 1, 1}, 4, 1.0 / 3}}) {
+    put(folder / "images.npy", npy_bytes("<f4", "(2, 3)", raw_bytes<float>(numbers)));
+    put(folder / "labels.npy", npy_bytes("<i8", "(2,)", raw_bytes<int64_t>({1, 0})));
+    const auto set = Dataset::open(folder.path(), {});
+    REQUIRE(set.ok());
+    int32_t labels[2];
+    const std::vector<uint32_t> ids = {0, 1};
+    set->images(ids, x, labels);
+    CHECK(set->common().value == x[most]);
+    CHECK(set->common().share == doctest::Approx(share));
+  }
 }
 
 TEST_CASE("classes that no image has are told of, with the label that there are so many for") {

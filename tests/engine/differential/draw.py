@@ -30,7 +30,8 @@ def images(draw, channels, least, most):
     kind = "uint8" if form == "idx" else draw.choice(["uint8", "float32", "float64", "int32"])
     return {"kind": "images", "seed": draw.randrange(1 << 30), "train": draw.choice([draw.randint(9, 40), draw.randint(40, 180)]),
             "test": draw.choice([0, draw.randint(1, 60)]), "shape": [channels, draw.randint(least, most), draw.randint(least, most)],
-            "classes": draw.choice([2, 3, draw.randint(4, 12), 10, draw.randint(17, 40)]), "type": kind, "form": form}
+            "classes": draw.choice([2, 3, draw.randint(4, 12), 10, draw.randint(17, 40)]), "type": kind, "form": form,
+            "background": draw.choice([0, 0, 0.4, 0.8])}
 
 
 def mlp(draw):
@@ -39,6 +40,10 @@ def mlp(draw):
                           [draw.randint(2, 40) for _ in range(3)], [128]])
     if draw.random() < 0.12:  # large enough for a crew
         data["shape"], hidden, data["train"] = [1, 23, 24], [draw.choice([480, 513, 600])], draw.randint(20, 60)
+    elif draw.random() < 0.2:  # wide enough to leave out what is zero or background
+        data["shape"] = [1, draw.choice([8, 12, 16]), 16]
+        hidden, data["train"] = draw.choice([[128], [144, 176], [208, 128, 144]]), draw.randint(64, 400)
+        data["background"] = draw.choice([0, 0.4, 0.6, 0.9])
     if data["form"] == "flat":  # whose shape is not told
         data["shape"] = [1, 1, data["shape"][1] * data["shape"][2]]
     return data, {"mlp": {"hidden": hidden}}

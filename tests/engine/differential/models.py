@@ -37,7 +37,7 @@ def of(spec, data):
 
 
 # Where what a ReLU takes is nothing but rounding, of its size.
-NEAR_ZERO = 3e-6
+NEAR_ZERO = 1e-5
 
 
 def relu(x, turned):

@@ -26,6 +26,7 @@ def images(folder, data):
         labels = generator.integers(0, data["classes"], count)
         labels[0] = data["classes"] - 1 if part == "train" else 0
         values = centres[labels] + 1.5 * generator.normal(size=(count, channels, height, width))
+        values[generator.random(values.shape) < data.get("background", 0)] = -5  # black, and less than all others
         if data["type"] == "uint8":
             values = np.clip(values * 40 + 110, 0, 255).astype(np.uint8)
         elif data["type"] == "int32":

@@ -4,9 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "schema/kubeflow.h"
+#include "schema/kubeflow_config_maps.h"
 #include "schema/kubeflow_keys.h"
 #include "schema/quote.h"
 #include "schema/spec_read.h"
@@ -20,45 +23,63 @@ std::string text_of(const YamlNode* node) {
 }
 
 std::string kind_of(const YamlNode& manifest) { return text_of(manifest.find("kind")); }
+std::string name_of(const YamlNode& manifest) { return text_of(value_of(manifest.find("metadata"), "name")); }
 
 // As kubectl calls it: 'TFJob/mnist'.
 std::string shown(const YamlNode& manifest) {
-  const std::string name = text_of(value_of(manifest.find("metadata"), "name"));
+  const std::string name = name_of(manifest);
   return in_quotes(name.empty() ? kind_of(manifest) : kind_of(manifest) + "/" + name);
+}
+
+// What `kubectl get` writes of several is a List of them.
+std::vector<YamlNode> without_lists(std::vector<YamlNode> documents) {
+  std::vector<YamlNode> out;
+  for (YamlNode& document : documents) {
+    YamlNode* const items = is_manifest(document) && kind_of(document) == "List" ? document.find("items") : nullptr;
+    if (items == nullptr || items->items.empty()) {
+      out.push_back(std::move(document));
+    } else {
+      std::ranges::move(items->items, std::back_inserter(out));
+    }
+  }
+  return out;
 }
 
 }  // namespace
 
 std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problems& problems, std::vector<std::string>& notes) {
+  documents = without_lists(std::move(documents));
   if (documents.empty()) return YamlNode();
   if (documents.size() == 1) return std::move(documents.front());
-  const auto other = std::ranges::find_if_not(documents, is_manifest);
-  if (other != documents.end()) {
-    problems.add(std::max(other->place, documents[1].place), "", "a second document starts here; a file holds one");
+  const auto no_manifest = std::ranges::find_if_not(documents, is_manifest);
+  if (no_manifest != documents.end()) {
+    problems.add(std::max(no_manifest->place, documents[1].place), "", "a second document starts here; a file holds one");
     return std::nullopt;
   }
-  std::vector<YamlNode*> jobs;
-  std::vector<std::string> others;
+  std::vector<YamlNode> jobs, others, config_maps;
   for (YamlNode& document : documents) {
-    if (manifest_kind(kind_of(document))) {
-      jobs.push_back(&document);
-    } else {
-      others.push_back(fmt::format("{} (line {})", shown(document), document.place.line));
-    }
-  }
-  if (jobs.empty()) {
-    problems.add(documents.front().place, "", fmt::format("none of {} is a {}", fmt::join(others, ", "), kJobKinds));
-    return std::nullopt;
+    const std::string kind = kind_of(document);
+    (manifest_kind(kind) ? jobs : kind == "ConfigMap" ? config_maps : others).push_back(std::move(document));
   }
   for (size_t i = 1; i < jobs.size(); ++i) {
-    problems.add(jobs[i]->place, "",
+    problems.add(jobs[i].place, "",
                  fmt::format("{} is another job than {} of line {}, and a file is to hold one; csplit -z -f job- -b %02d.yaml FILE '/^---/' "
                              "'{{*}}' makes a file of each document",
-                             shown(*jobs[i]), shown(*jobs[0]), jobs[0]->place.line));
+                             shown(jobs[i]), shown(jobs[0]), jobs[0].place.line));
   }
   if (jobs.size() > 1) return std::nullopt;
-  if (!others.empty()) notes.push_back(fmt::format("of this file {} is what runs; without Kubernetes these do nothing: {}", shown(*jobs[0]), fmt::join(others, ", ")));
-  return std::move(*jobs[0]);
+  const auto used = jobs.empty() ? std::set<std::string>() : put_config_maps(config_maps, jobs[0], problems);
+  std::ranges::move(config_maps, std::back_inserter(others));
+  std::erase_if(others, [&](const YamlNode& other) { return kind_of(other) == "ConfigMap" && used.contains(name_of(other)); });
+  std::ranges::sort(others, {}, [](const YamlNode& other) { return other.place.line; });
+  std::vector<std::string> words;
+  for (const YamlNode& other : others) words.push_back(fmt::format("{} (line {})", shown(other), other.place.line));
+  if (jobs.empty()) {
+    problems.add(others.front().place, "", fmt::format("none of {} is a {}", fmt::join(words, ", "), kJobKinds));
+    return std::nullopt;
+  }
+  if (!words.empty()) notes.push_back(fmt::format("of this file {} is what runs; without Kubernetes these do nothing: {}", shown(jobs[0]), fmt::join(words, ", ")));
+  return std::move(jobs[0]);
 }
 
 }  // namespace dtrain

@@ -1,0 +1,136 @@
+#include "schema/kubeflow_config_maps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "schema/quote.h"
+#include "schema/spec_read.h"
+#include "schema/text_formats.h"
+
+namespace dtrain {
+
+namespace {
+
+using Texts = std::map<std::string, const YamlNode*>;   // by key
+
+std::string text_of(const YamlNode* node) { return node == nullptr ? "" : node->text; }
+bool is_true(const YamlNode* node) { return text_of(node) == "true"; }
+
+YamlNode scalar(std::string text, const Place& place) {
+  YamlNode node;
+  node.kind = YamlNode::Kind::Scalar;
+  node.text = std::move(text);
+  node.place = place;
+  return node;
+}
+
+// What is in a map is no reference to another variable.
+std::string without_references(const std::string& text) {
+  std::string out;
+  for (const char each : text) out += each == '$' ? "$$" : std::string(1, each);
+  return out;
+}
+
+class ConfigMaps {
+ public:
+  ConfigMaps(const std::vector<YamlNode>& documents, Problems& problems) : problems_(problems) {
+    for (const YamlNode& document : documents) {
+      Texts& texts = maps_[text_of(value_of(document.find("metadata"), "name"))];
+      const YamlNode* const data = document.find("data");
+      if (data == nullptr) continue;
+      for (const YamlEntry& entry : data->entries) {
+        if (entry.value.kind == YamlNode::Kind::Scalar) texts.emplace(entry.key, &entry.value);
+      }
+    }
+  }
+
+  void put_into_all_of(YamlNode& node) {
+    for (YamlNode& item : node.items) put_into_all_of(item);
+    for (YamlEntry& entry : node.entries) {
+      if (entry.key == "containers") {
+        for (YamlNode& container : entry.value.items) put_into(container);
+      } else {
+        put_into_all_of(entry.value);
+      }
+    }
+  }
+  std::set<std::string> take_used() { return std::move(used_); }
+
+ private:
+  void put_into(YamlNode& container) {
+    std::vector<YamlNode> variables = take_whole_maps(container);
+    YamlNode* env = container.find("env");
+    if (env == nullptr && variables.empty()) return;
+    if (env == nullptr) env = &container.entries.emplace_back(YamlEntry{"env", container.place, {}}).value;
+    if (env->kind != YamlNode::Kind::Null && env->kind != YamlNode::Kind::List) return;
+    for (YamlNode& entry : env->items) {
+      if (fill(entry)) variables.push_back(std::move(entry));
+    }
+    env->kind = YamlNode::Kind::List;
+    env->items = std::move(variables);
+  }
+
+  // The entries that `envFrom` means, which loses them.
+  std::vector<YamlNode> take_whole_maps(YamlNode& container) {
+    std::vector<YamlNode> variables;
+    YamlNode* const sources = container.find("envFrom");
+    if (sources == nullptr) return variables;
+    std::erase_if(sources->items, [&](const YamlNode& source) {
+      const auto found = maps_.find(text_of(value_of(source.find("configMapRef"), "name")));
+      if (source.find("configMapRef") == nullptr || found == maps_.end()) return false;
+      used_.insert(found->first);
+      for (const auto& [key, text] : found->second) {
+        const std::string name = text_of(source.find("prefix")) + key;
+        if (kEnvName.accepts(name)) variables.push_back(variable(name, *text));   // others Kubernetes passes over, too
+      }
+      return true;
+    });
+    if (sources->items.empty()) std::erase_if(container.entries, [](const YamlEntry& entry) { return entry.key == "envFrom"; });
+    return variables;
+  }
+
+  // False: the variable is not there.
+  bool fill(YamlNode& entry) {
+    const YamlNode* const reference = value_of(entry.find("valueFrom"), "configMapKeyRef");
+    const auto map = maps_.find(text_of(value_of(reference, "name")));
+    if (reference == nullptr || map == maps_.end()) return true;
+    used_.insert(map->first);
+    const std::string key = text_of(value_of(reference, "key"));
+    const auto found = map->second.find(key);
+    if (found != map->second.end()) {
+      entry = variable(text_of(entry.find("name")), *found->second, entry.place);
+      return true;
+    }
+    if (is_true(value_of(reference, "optional"))) return false;
+    problems_.add(reference->place, "", fmt::format("the ConfigMap {} of this file has no {}", in_quotes(map->first), in_quotes(key)));
+    return true;
+  }
+
+  static YamlNode variable(const std::string& name, const YamlNode& text) { return variable(name, text, text.place); }
+  static YamlNode variable(const std::string& name, const YamlNode& text, const Place& place) {
+    YamlNode made;
+    made.kind = YamlNode::Kind::Map;
+    made.place = place;
+    made.entries.push_back({"name", place, scalar(name, place)});
+    made.entries.push_back({"value", text.place, scalar(without_references(text.text), text.place)});
+    return made;
+  }
+
+  Problems& problems_;
+  std::map<std::string, Texts> maps_;   // by name
+  std::set<std::string> used_;
+};
+
+}  // namespace
+
+std::set<std::string> put_config_maps(const std::vector<YamlNode>& config_maps, YamlNode& job, Problems& problems) {
+  ConfigMaps maps(config_maps, problems);
+  maps.put_into_all_of(job);
+  return maps.take_used();
+}
+
+}  // namespace dtrain

@@ -1,0 +1,17 @@
+// What the ConfigMaps of a file hold is put into its job, as Kubernetes would: what containers take from them by `envFrom` and
+// `configMapKeyRef` becomes values. What is of other maps stays as it is.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "schema/problems.h"
+#include "schema/yaml_tree.h"
+
+namespace dtrain {
+
+// The names of those that something was taken from. A key that one of them does not have is a problem.
+std::set<std::string> put_config_maps(const std::vector<YamlNode>& config_maps, YamlNode& job, Problems& problems);
+
+}  // namespace dtrain

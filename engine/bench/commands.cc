@@ -148,10 +148,10 @@ void show_step_rate(const StepRate& rate, const TorchPeer* peer) {
     fmt::print(", {:.0f} tokens/s",
                rate.samples_per_second * static_cast<double>(rate.rows_per_sample));
   }
-  fmt::print(
-      " with {} thread{}\n  {:.1f} GFLOP/s, {:.0f} % of the {:.0f} that multiply-adds reach\n",
-      rate.threads, rate.threads == 1 ? "" : "s", rate.operations_per_second() / 1e9,
-      100 * rate.operations_per_second() / rate.peak, rate.peak / 1e9);
+  const bool leaves_out = std::holds_alternative<MlpSpec>(rate.workload.model);
+  fmt::print(" with {} thread{}\n  {:.1f} GFLOP/s{}, {:.0f} % of the {:.0f} that multiply-adds reach\n", rate.threads, rate.threads == 1 ? "" : "s",
+             rate.operations_per_second() / 1e9, leaves_out ? ", counting what is left out of products" : "",
+             100 * rate.operations_per_second() / rate.peak, rate.peak / 1e9);
   fmt::print("  MiB: parameters {:.2f}, gradients {:.2f}, state {:.2f}, activations {:.2f}\n",
              mib(rate.parameters), mib(rate.gradients), mib(rate.state), mib(rate.activations));
   if (rate.peer_samples_per_second) {

@@ -17,8 +17,7 @@ namespace {
 
 using Texts = std::map<std::string, const YamlNode*>;   // by key
 
-std::string text_of(const YamlNode* node) { return node == nullptr ? "" : node->text; }
-bool is_true(const YamlNode* node) { return text_of(node) == "true"; }
+bool is_true(const YamlNode* node) { return scalar_text(node) == "true"; }
 
 YamlNode scalar(std::string text, const Place& place) {
   YamlNode node;
@@ -39,7 +38,7 @@ class ConfigMaps {
  public:
   ConfigMaps(const std::vector<YamlNode>& documents, Problems& problems) : problems_(problems) {
     for (const YamlNode& document : documents) {
-      Texts& texts = maps_[text_of(value_of(document.find("metadata"), "name"))];
+      Texts& texts = maps_[scalar_text(value_of(document.find("metadata"), "name"))];
       const YamlNode* const data = document.find("data");
       if (data == nullptr) continue;
       for (const YamlEntry& entry : data->entries) {
@@ -80,11 +79,11 @@ class ConfigMaps {
     YamlNode* const sources = container.find("envFrom");
     if (sources == nullptr) return variables;
     std::erase_if(sources->items, [&](const YamlNode& source) {
-      const auto found = maps_.find(text_of(value_of(source.find("configMapRef"), "name")));
+      const auto found = maps_.find(scalar_text(value_of(source.find("configMapRef"), "name")));
       if (source.find("configMapRef") == nullptr || found == maps_.end()) return false;
       used_.insert(found->first);
       for (const auto& [key, text] : found->second) {
-        const std::string name = text_of(source.find("prefix")) + key;
+        const std::string name = scalar_text(source.find("prefix")) + key;
         if (kEnvName.accepts(name)) variables.push_back(variable(name, *text));   // others Kubernetes passes over, too
       }
       return true;
@@ -96,13 +95,13 @@ class ConfigMaps {
   // False: the variable is not there.
   bool fill(YamlNode& entry) {
     const YamlNode* const reference = value_of(entry.find("valueFrom"), "configMapKeyRef");
-    const auto map = maps_.find(text_of(value_of(reference, "name")));
+    const auto map = maps_.find(scalar_text(value_of(reference, "name")));
     if (reference == nullptr || map == maps_.end()) return true;
     used_.insert(map->first);
-    const std::string key = text_of(value_of(reference, "key"));
+    const std::string key = scalar_text(value_of(reference, "key"));
     const auto found = map->second.find(key);
     if (found != map->second.end()) {
-      entry = variable(text_of(entry.find("name")), *found->second, entry.place);
+      entry = variable(scalar_text(entry.find("name")), *found->second, entry.place);
       return true;
     }
     if (is_true(value_of(reference, "optional"))) return false;

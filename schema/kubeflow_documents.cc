@@ -18,12 +18,8 @@ namespace dtrain {
 
 namespace {
 
-std::string text_of(const YamlNode* node) {
-  return node == nullptr || node->kind != YamlNode::Kind::Scalar ? "" : node->text;
-}
-
-std::string kind_of(const YamlNode& manifest) { return text_of(manifest.find("kind")); }
-std::string name_of(const YamlNode& manifest) { return text_of(value_of(manifest.find("metadata"), "name")); }
+std::string kind_of(const YamlNode& manifest) { return scalar_text(manifest.find("kind")); }
+std::string name_of(const YamlNode& manifest) { return scalar_text(value_of(manifest.find("metadata"), "name")); }
 
 // As kubectl calls it: 'TFJob/mnist'.
 std::string shown(const YamlNode& manifest) {

@@ -318,6 +318,8 @@ int64_t read_duration_ms(const YamlNode* map, std::string_view map_path, std::st
   return *read_ms;
 }
 
+std::string scalar_text(const YamlNode* node) { return node == nullptr ? "" : node->text; }
+
 const YamlNode* value_of(const YamlNode* map, std::string_view key) {
   if (!map || map->refused) return nullptr;
   const YamlNode* value = map->find(key);

@@ -29,6 +29,9 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
 // The value of `key` in `map`; null when the map is null, has none, or the value was refused.
 const YamlNode* value_of(const YamlNode* map, std::string_view key);
 
+// Of a scalar; empty for anything else, or null.
+std::string scalar_text(const YamlNode* node);
+
 // Whether each process finds a variable of that name anyway, of dtrain's or of its framework's contract.
 bool is_set_by_us(std::string_view name, Framework framework);
 

@@ -200,7 +200,7 @@ class PortForward {
     const auto is_left_alone = [](const auto& connection) { return connection.is_left_alone(); };
     const auto left_alone = static_cast<size_t>(std::ranges::count_if(connections_, is_left_alone));
     in_use_ = connections_.size() - left_alone;
-    if (in_use_ >= kForwardsMost) make_room();
+    if (in_use_ >= kForwardsOfOneMost) make_room();
     if (left_alone > kLeftAloneMost) std::ranges::find_if(connections_, is_left_alone)->drop();   // the oldest; taken out in the next turn
   }
 
@@ -210,7 +210,7 @@ class PortForward {
     const auto oldest = std::ranges::find_if(connections_, [](const auto& one) { return !one.is_over() && !one.is_left_alone() && one.is_half_over(); });
     if (oldest != connections_.end()) return oldest->break_off();
     if (listening_.empty()) return;
-    say(listening_.front().port.remote, {Code::ResourceExhausted, fmt::format("{} connections are open; others wait until one of them ends", kForwardsMost), ""});
+    say(listening_.front().port.remote, {Code::ResourceExhausted, fmt::format("{} connections are open; others wait until one of them ends", kForwardsOfOneMost), ""});
   }
 
   // Once, until that port has worked again: a browser tries many times.
@@ -237,7 +237,7 @@ class PortForward {
   }
 
   void wait() {
-    const bool accepts = in_use_ < kForwardsMost && !out_of_descriptors_;
+    const bool accepts = in_use_ < kForwardsOfOneMost && !out_of_descriptors_;
     waits_.clear();
     waits_.push_back({connection_.channel().fd(), connection_.channel().events(), 0});
     waits_.push_back({signals_.fd(), POLLIN, 0});

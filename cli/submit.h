@@ -18,8 +18,6 @@ namespace dtrain::cli {
 
 // Who submits, and the python environment that is active in this shell (VIRTUAL_ENV, CONDA_PREFIX).
 void add_user(pb::SubmitHeader& header);
-// Who submits: DTRAIN_USER, or the name of the account.
-std::string user_name();
 // Who types: DTRAIN_USER, or the name of the account.
 std::string user_name();
 

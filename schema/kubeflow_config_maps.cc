@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 
+#include "schema/kubeflow_yaml.h"
 #include "schema/quote.h"
 #include "schema/spec_read.h"
 #include "schema/text_formats.h"
@@ -19,10 +18,7 @@ using Texts = std::map<std::string, const YamlNode*>;   // by key
 
 bool is_true(const YamlNode* node) { return scalar_text(node) == "true"; }
 
-YamlNode scalar(std::string text, const Place& place) {
-  YamlNode node;
-  node.kind = YamlNode::Kind::Scalar;
-  node.text = std::move(text);
+YamlNode placed(YamlNode node, const Place& place) {
   node.place = place;
   return node;
 }
@@ -111,11 +107,9 @@ class ConfigMaps {
 
   static YamlNode variable(const std::string& name, const YamlNode& text) { return variable(name, text, text.place); }
   static YamlNode variable(const std::string& name, const YamlNode& text, const Place& place) {
-    YamlNode made;
-    made.kind = YamlNode::Kind::Map;
-    made.place = place;
-    made.entries.push_back({"name", place, scalar(name, place)});
-    made.entries.push_back({"value", text.place, scalar(without_references(text.text), text.place)});
+    YamlNode made = placed(yaml_map(), place);
+    yaml_put(made, "name", placed(yaml_text(name), place));
+    yaml_put(made, "value", placed(yaml_text(without_references(text.text)), text.place));
     return made;
   }
 

@@ -18,8 +18,8 @@ struct Version {
 
 // It asks the environment the first time that it is called. Of float32 it multiplies nothing by AMX.
 void allow(std::string_view isa) {
-  constexpr std::array<std::pair<std::string_view, const char*>, 4> kNames{
-      {{"amx", "AVX512_CORE"}, {"avx512", "AVX512_CORE"}, {"avx2", "AVX2"}, {"baseline", "SSE41"}}};
+  constexpr std::array<std::pair<std::string_view, const char*>, 5> kNames{
+      {{"amx", "AVX512_CORE"}, {"zen4", "AVX512_CORE"}, {"avx512", "AVX512_CORE"}, {"avx2", "AVX2"}, {"baseline", "SSE41"}}};
   for (const auto& [ours, name] : kNames) {
     if (ours != isa) continue;
     for (const char* variable : {"DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA"}) ::setenv(variable, name, 1);

@@ -12,6 +12,7 @@
 #include "engine/kernels/activations.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/gemm_cut.h"
+#include "engine/kernels/trial.h"
 #if DTRAIN_VECTOR_BYTES >= 32
 #include "engine/kernels/sparse_gemm.h"
 #include "engine/kernels/sparse_gradient.h"
@@ -66,13 +67,8 @@ void for_tiles(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<T>
 }
 
 template <class T>
-void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
-               int64_t ldc, const Then<T>& then, Crew* crew) {
-#if DTRAIN_VECTOR_BYTES >= 32
-  if constexpr (std::is_same_v<T, float>) {
-    if (is_sparse_product(m_count, n_count, k_count, a, then, crew)) return sparse_gemm_then(m_count, n_count, k_count, a, b, c, ldc, then, crew);
-  }
-#endif
+void dense_gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<T>& a, const GemmB<T>& b, T* c,
+                     int64_t ldc, const Then<T>& then, Crew* crew) {
   const auto finish_tile = [=](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
     const int64_t at = m * ldc + n;
     const auto place = [at](auto* matrix) { return matrix == nullptr ? nullptr : matrix + at; };
@@ -98,6 +94,24 @@ void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, Ge
 }
 
 template <class T>
+void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
+               int64_t ldc, const Then<T>& then, Crew* crew) {
+#if DTRAIN_VECTOR_BYTES >= 32
+  if constexpr (std::is_same_v<T, float>) {
+    if (can_leave_out(m_count, n_count, k_count, a, then)) {
+      const auto sparse = [&] { sparse_gemm_then(m_count, n_count, k_count, a, b, c, ldc, then, crew); };
+      if (a.common.value != 0 || a.trial == nullptr) return sparse();
+      return a.trial->run(2, m_count * n_count * k_count, [&](int way) {
+        if (way == 1) return sparse();
+        dense_gemm_then<T>(m_count, n_count, k_count, a, b, c, ldc, then, crew);
+      });
+    }
+  }
+#endif
+  dense_gemm_then<T>(m_count, n_count, k_count, a, b, c, ldc, then, crew);
+}
+
+template <class T>
 void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
           int64_t ldc, bool add, Crew* crew = nullptr) {
   gemm_then<T>(m_count, n_count, k_count, a, b, c, ldc, {.plus = add ? c : nullptr}, crew);
@@ -105,14 +119,8 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T
 
 // The same, k cut at the ends of leaves, whose products are summed by the balanced tree.
 template <class T>
-void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
-               int64_t ldc, bool add, Crew* crew, GradientTaker<T>* taker) {
-#if DTRAIN_VECTOR_BYTES >= 32
-  if constexpr (std::is_same_v<T, float>) {
-    const Sparse sparse = sparse_of_gradient(m_count, n_count, leaves, a, b, crew);
-    if (sparse != Sparse::Neither) return sparse_gemm_tree(sparse, m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);
-  }
-#endif
+void dense_gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, const GemmA<T>& a, const GemmB<T>& b, T* c,
+                     int64_t ldc, bool add, Crew* crew, GradientTaker<T>* taker) {
   if (leaves.count == 1 && taker == nullptr) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);
   const bool in_pairs = go_in_pairs(leaves);
   const auto sum_tile = [=](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
@@ -131,6 +139,23 @@ void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, Gemm
     }
   };
   for_tiles<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b, crew, sum_tile);
+}
+template <class T>
+void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
+               int64_t ldc, bool add, Crew* crew, GradientTaker<T>* taker) {
+#if DTRAIN_VECTOR_BYTES >= 32
+  if constexpr (std::is_same_v<T, float>) {
+    const GradientWays found = gradient_ways(m_count, n_count, leaves, a, b);
+    const auto compute = [&](int way) {
+      const Sparse sparse = found.ways[static_cast<size_t>(way)];
+      if (sparse != Sparse::Neither) return sparse_gemm_tree(sparse, m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);
+      dense_gemm_tree<T>(m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);
+    };
+    if (found.count == 1 || a.trial == nullptr) return compute(found.count - 1);
+    return a.trial->run(found.count, m_count * n_count * leaves.ends[leaves.count - 1], compute);
+  }
+#endif
+  dense_gemm_tree<T>(m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);
 }
 
 }  // namespace dtrain::engine::DTRAIN_ISA

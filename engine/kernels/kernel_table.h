@@ -11,8 +11,9 @@
 namespace dtrain::engine::DTRAIN_ISA {
 
 template <class T>
-constexpr Kernels<T> kernel_table(const char* isa) {
+constexpr Kernels<T> kernel_table(const char* isa, BackgroundShares background = {}) {
   return {.isa = isa,
+          .background = background,
           .gemm = &gemm<T>,
           .gemm_then = &gemm_then<T>,
           .gemm_tree = &gemm_tree<T>,

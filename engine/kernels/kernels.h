@@ -9,6 +9,7 @@
 namespace dtrain::engine {
 
 class Crew;  // crew.h
+class Trial;  // trial.h
 template <class T>
 class GradientTaker;  // engine/gradient_taker.h
 
@@ -36,6 +37,7 @@ struct GemmA {
   const T* data;
   int64_t row_stride, column_stride;
   Common<T> common = {};
+  Trial* trial = nullptr;   // of the product, whether to leave zeros out; without one they are left out where they may be many
 };
 template <class T>
 struct GemmB {
@@ -54,6 +56,13 @@ struct Then {
   T* gelu_slope = nullptr;  // [M][N]: C gets its gelu, and this the slope there
   const T* times = nullptr;  // [M][N]: is multiplied by
   const T* where = nullptr;  // [M][N]: becomes zero where this isn't greater than zero
+};
+
+// Of how many elements a background must be before it is left out: less does not pay, or not on every processor that runs these kernels.
+struct BackgroundShares {
+  float of_wide = 0.7f, of_narrow = 0.7f;   // of products with layers of 512 columns or more, and of less
+  float of_gradient = 0.7f;
+  int64_t shortest_leaf = 16;   // with a gradient
 };
 
 struct AttentionShape {
@@ -88,6 +97,7 @@ struct ConvShape {
 template <class T>
 struct Kernels {
   const char* isa;
+  BackgroundShares background = {};
 
   // ---- matrices: gemm_kernel.h
   // C (ldc) = A[M, K] B[K, N]. C must not overlap A or B. `crew`: those who compute it together, each some of C's
@@ -144,7 +154,7 @@ struct Kernels {
   void (*block_to_rows)(int64_t count, int64_t pixels, const T* block, T* rows);
 };
 
-// For float by what the CPU has, and the variable DTRAIN_ISA=amx|avx512|avx2|baseline if it is set and possible;
+// For float by what the CPU has, and the variable DTRAIN_ISA=amx|zen4|avx512|avx2|baseline if it is set and possible;
 // for double always the same. Where each sample, not only the batch, has many rows, large products may be made in another
 // way, which gives other bits: all of a training ask for as many.
 template <class T>

@@ -16,6 +16,7 @@
 #include "engine/kernels/crew.h"
 #include "engine/kernels/isa.h"
 #include "engine/kernels/scratch.h"
+#include "engine/kernels/trial.h"
 
 // Below here alone: what is included above must run on any machine.
 #pragma GCC push_options
@@ -26,7 +27,7 @@
 
 namespace dtrain::engine {
 
-const Kernels<float> kAvx2Kernels = avx2::kernel_table<float>("avx2");
+const Kernels<float> kAvx2Kernels = avx2::kernel_table<float>("avx2", {.of_wide = 0.4f});
 
 }  // namespace dtrain::engine
 

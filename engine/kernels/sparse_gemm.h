@@ -7,9 +7,10 @@
 // shares a batch may choose by what is their own of it. Of another value the bits are others, and the choice is made by what all of
 // them know. Either way a row of the result has the same bits whatever the others are.
 //
-// What is not common in a row of A (uncommon_masks.h) goes over a panel of B that lies in the first-level cache. Where that is half
-// of A it takes three quarters of the time, where it is a quarter less than half; where it is more than three quarters,
-// longer.
+// What is not common in a row of A (uncommon_masks.h) goes over a panel of B that lies in the first-level cache. On a Zen 4, where that
+// is half of A it takes three quarters of the time, where it is a quarter less than half; where it is more than three quarters,
+// longer. A processor that begins two vectors' multiply-adds a cycle gains where less than two fifths are left. So whether zeros are left
+// out is tried (trial.h).
 #pragma once
 
 #include <algorithm>
@@ -25,15 +26,13 @@
 namespace dtrain::engine::DTRAIN_ISA {
 
 // Of a panel: as many sums are on their way at once as it takes to wait for none.
-inline constexpr int64_t kSparseColumns = 64;
-inline constexpr int kSparseVectors = static_cast<int>(kSparseColumns) / kLanes<float>;
+inline constexpr int kSparseVectors = 8;
+inline constexpr int64_t kSparseColumns = kSparseVectors * kLanes<float>;
 inline constexpr int64_t kSparseStep = 16;   // columns come in so many
-// Rows of a panel that stay in the first-level cache while all of A goes over them.
-inline constexpr int64_t kSparseRows = 128;
+// Elements of a panel that stay in the first-level cache while all of A goes over them.
+inline constexpr int64_t kSparsePanel = 8192;
 // What goes over a panel at once: more would push everything else out of the second-level cache.
 inline constexpr int64_t kSparseElements = int64_t{1} << 18;
-inline constexpr float kWorthLeavingOut = 0.35f;   // of a matrix
-
 // By a general register with AVX-512: a load into a vector would wait for those of the panel, of which some processors make one a cycle.
 DTRAIN_INLINE Vector<float> splat_between_loads(const float* value) {
 #if DTRAIN_VECTOR_BYTES == 64
@@ -47,14 +46,14 @@ DTRAIN_INLINE Vector<float> splat_between_loads(const float* value) {
 }
 
 // `acc` += the elements that the mask names times their rows of a panel. less(element): without what is common.
-template <int C, class Less>
+template <int64_t kPanelColumns, int C, class Less>
 DTRAIN_INLINE void add_uncommon(uint64_t mask, const float* elements, const float* panel, const Less& less, Vector<float> (&acc)[1][C]) {
   // In registers: the compiler would take sums apart and keep what does not change elsewhere.
   asm("" : "+r"(mask), "+r"(elements), "+r"(panel));
   for (; mask != 0; mask &= mask - 1) {
     const auto k = std::countr_zero(mask);
     const Vector<float> each = less(splat_between_loads(elements + k));
-    const float* row = panel + k * kSparseColumns;
+    const float* row = panel + k * kPanelColumns;
     asm("" : "+r"(row));
 #pragma GCC unroll 8
     for (int c = 0; c < C; ++c) acc[0][c] += each * load(row + c * kLanes<float>);
@@ -62,43 +61,44 @@ DTRAIN_INLINE void add_uncommon(uint64_t mask, const float* elements, const floa
 }
 
 // `width` columns of B from n on, as rows go over them.
-inline void pack_sparse_panel(const GemmB<float>& b, int64_t n, int64_t width, int64_t k_count, float* to) {
-  if (b.column_stride == 1 && width == kSparseColumns) return pack_panels<float, kSparseColumns>(b, n, 1, k_count, to, 0);
-  pack_panel(b, n, width, k_count, to, kSparseColumns);
+template <int64_t kPanelColumns>
+void pack_sparse_panel(const GemmB<float>& b, int64_t n, int64_t width, int64_t k_count, float* to) {
+  if (b.column_stride == 1 && width == kPanelColumns) return pack_panels<float, kPanelColumns>(b, n, 1, k_count, to, 0);
+  pack_panel(b, n, width, k_count, to, kPanelColumns);
 }
 
 // What sums over these rows of a panel begin with: common times the sums of its columns.
-inline void begin_sums(float common, const float* panel, int64_t rows, float* begin) {
-  Vector<float> sums[kSparseVectors] = {};
+template <int64_t kPanelColumns>
+void begin_sums(float common, const float* panel, int64_t rows, float* begin) {
+  constexpr int kVectorsOfPanel = static_cast<int>(kPanelColumns) / kLanes<float>;
+  Vector<float> sums[kVectorsOfPanel] = {};
   for (int64_t k = 0; k < rows; ++k) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kSparseVectors; ++v) sums[v] += load(panel + k * kSparseColumns + v * kLanes<float>);
+    for (int v = 0; v < kVectorsOfPanel; ++v) sums[v] += load(panel + k * kPanelColumns + v * kLanes<float>);
   }
 #pragma GCC unroll 8
-  for (int v = 0; v < kSparseVectors; ++v) store(begin + v * kLanes<float>, sums[v] * common);
+  for (int v = 0; v < kVectorsOfPanel; ++v) store(begin + v * kLanes<float>, sums[v] * common);
 }
 
 // body(std::integral_constant<int, C>()), of C vectors that are `width` elements.
-template <class Body>
+template <int64_t kPanelColumns, class Body>
 DTRAIN_INLINE void for_width(int64_t width, const Body& body) {
-  constexpr int kStep = static_cast<int>(kSparseStep) / kLanes<float>;
-  switch (width / kSparseStep) {
-    case 1: return body(std::integral_constant<int, kStep>());
-    case 2: return body(std::integral_constant<int, 2 * kStep>());
-    case 3: return body(std::integral_constant<int, 3 * kStep>());
-    default: return body(std::integral_constant<int, kSparseVectors>());
-  }
+  constexpr int kVectorsOfStep = static_cast<int>(kSparseStep) / kLanes<float>;
+  [&]<int... kStep>(std::integer_sequence<int, kStep...>) {
+    ((width == (kStep + 1) * kSparseStep ? body(std::integral_constant<int, (kStep + 1) * kVectorsOfStep>()) : void()), ...);
+  }(std::make_integer_sequence<int, kPanelColumns / kSparseStep>());
 }
 
-// Whether each hand has columns enough.
-inline bool is_for_all_hands(int64_t n_count, const Crew* crew) { return crew == nullptr || n_count >= kSparseColumns * crew->hands(); }
+// Whether each hand has a whole panel.
+template <int64_t kPanelColumns>
+bool is_for_all_hands(int64_t n_count, const Crew* crew) {
+  return crew == nullptr || n_count >= kPanelColumns * crew->hands();
+}
 
-inline bool is_sparse_product(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<float>& a, const Then<float>& then, const Crew* crew) {
-  const bool fits = a.column_stride == 1 && n_count % kSparseStep == 0 && n_count >= 128 && k_count >= 128 && then.gelu_slope == nullptr && then.plus == nullptr;
-  if (!fits || a.common.share < kWorthLeavingOut) return false;
-  if (a.common.value != 0) return m_count > 0;
-  // Large enough that making panels is little beside it.
-  return m_count >= 48 && is_for_all_hands(n_count, crew);
+// Whether what is common in A can be left out.
+inline bool can_leave_out(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<float>& a, const Then<float>& then) {
+  return a.common.share > 0 && a.column_stride == 1 && n_count % kSparseStep == 0 && n_count >= 128 && k_count >= 128 && m_count > 0 &&
+         then.gelu_slope == nullptr && then.plus == nullptr;
 }
 
 struct SparseProduct {
@@ -116,10 +116,10 @@ struct SparseProduct {
         float* const panel = scratch<float>(Scratch::Panel, k_count * kSparseColumns);
         for (int64_t n = columns.begin; n < columns.end; n += kSparseColumns) {
           const int64_t width = std::min(kSparseColumns, columns.end - n);
-          pack_sparse_panel(b, n, width, k_count, panel);
+          pack_sparse_panel<kSparseColumns>(b, n, width, k_count, panel);
           alignas(64) std::array<float, kSparseColumns> begin{};
-          if (a.common.value != 0) begin_sums(a.common.value, panel, k_count, begin.data());
-          for_width(width, [&](auto vectors) {
+          if (a.common.value != 0) begin_sums<kSparseColumns>(a.common.value, panel, k_count, begin.data());
+          for_width<kSparseColumns>(width, [&](auto vectors) {
             if (a.common.value == 0) return columns_of<vectors>(masks, rows, n, panel, begin.data(), [](Vector<float> x) { return x; });
             columns_of<vectors>(masks, rows, n, panel, begin.data(), [common = splat(a.common.value)](Vector<float> x) { return x - common; });
           });
@@ -131,8 +131,9 @@ struct SparseProduct {
  private:
   template <int C, class Less>
   __attribute__((noinline)) void columns_of(const RowMasks& masks, Range rows, int64_t n, const float* panel, const float* begin, const Less& less) const {
-    for (int64_t first = 0; first < k_count; first += kSparseRows) {
-      const int64_t last = std::min(first + kSparseRows, k_count);
+    constexpr int64_t kRowsAtOnce = kSparsePanel / kSparseColumns;
+    for (int64_t first = 0; first < k_count; first += kRowsAtOnce) {
+      const int64_t last = std::min(first + kRowsAtOnce, k_count);
       for (int64_t m = rows.begin; m < rows.end; ++m) {
         const int64_t at = m * ldc + n;
         const float* const before = first > 0 ? c + at : begin;
@@ -141,7 +142,7 @@ struct SparseProduct {
         for (int v = 0; v < C; ++v) acc[0][v] = load(before + v * kLanes<float>);
         const uint64_t* const mask = masks.row(m - rows.begin);
         for (int64_t k = first; k < last; k += kMaskBits) {
-          add_uncommon(mask[k / kMaskBits], a.data + m * a.row_stride + k, panel + k * kSparseColumns, less, acc);
+          add_uncommon<kSparseColumns>(mask[k / kMaskBits], a.data + m * a.row_stride + k, panel + k * kSparseColumns, less, acc);
         }
         if (last == k_count) end(n, at, acc);
         store_rows<float>(acc, c + at, ldc);
@@ -163,7 +164,7 @@ inline void sparse_gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, 
   const auto blocks = [&](Range rows, Crew* together) {
     for (int64_t m = rows.begin; m < rows.end; m += at_once) product.rows({m, std::min(m + at_once, rows.end)}, together);
   };
-  if (is_for_all_hands(n_count, crew)) return blocks({0, m_count}, crew);
+  if (is_for_all_hands<kSparseColumns>(n_count, crew)) return blocks({0, m_count}, crew);
   const int64_t of_hand = (m_count + crew->hands() - 1) / crew->hands();
   Crew::share(crew, m_count, of_hand, 1, [&](Range rows) { blocks(rows, nullptr); });
 }

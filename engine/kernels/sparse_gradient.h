@@ -11,10 +11,12 @@
 #include "engine/kernels/crew.h"
 #include "engine/kernels/gemm_tile.h"
 #include "engine/kernels/sparse_gemm.h"
+#include "engine/kernels/trial.h"
 #include "engine/kernels/uncommon_masks.h"
 
 namespace dtrain::engine::DTRAIN_ISA {
 
+inline constexpr int64_t kGradientColumns = 64;   // of a panel
 inline constexpr int64_t kTileColumns = 16;   // whose products are put down together
 
 // Of the other: its rows, and what the sums of each leaf begin with.
@@ -30,7 +32,7 @@ struct SparseChunks {
   const int64_t* begins;     // of these, in rows
   const float* rows;         // of the whole panel
   const float* sums;         // of these
-  DTRAIN_INLINE SparseChunks from(int chunk) const { return {elements, masks + chunk, begins + chunk, rows, sums + chunk * kSparseColumns}; }
+  DTRAIN_INLINE SparseChunks from(int chunk) const { return {elements, masks + chunk, begins + chunk, rows, sums + chunk * kGradientColumns}; }
 };
 
 // What a sum begins with.
@@ -48,7 +50,7 @@ DTRAIN_INLINE void sum_chunks(const SparseChunks& chunks, Vector<float> (&acc)[1
       for (int c = 0; c < C; ++c) acc[0][c] = load(chunks.sums + c * kLanes<float>);
     }
     const int64_t begin = *chunks.begins;
-    add_uncommon(*chunks.masks, chunks.elements + begin, chunks.rows + begin * kSparseColumns, [](Vector<float> x) { return x; }, acc);
+    add_uncommon<kGradientColumns>(*chunks.masks, chunks.elements + begin, chunks.rows + begin * kGradientColumns, [](Vector<float> x) { return x; }, acc);
   } else {
     Vector<float> right[1][C];
     sum_chunks<kCount / 2, kBegin>(chunks, acc);
@@ -61,7 +63,7 @@ DTRAIN_INLINE void sum_chunks(const SparseChunks& chunks, Vector<float> (&acc)[1
 // Of a tile's columns, each into a row of it. By itself: what it needs must stay in registers.
 template <int kCount, Begin kBegin, int C>
 __attribute__((noinline)) void sum_tile(SparseChunks chunks, int64_t elements_step, int64_t masks_step, float* tile) {
-  for (int64_t i = 0; i < kTileColumns; ++i, tile += kSparseColumns, chunks.elements += elements_step, chunks.masks += masks_step) {
+  for (int64_t i = 0; i < kTileColumns; ++i, tile += kGradientColumns, chunks.elements += elements_step, chunks.masks += masks_step) {
     Vector<float> acc[1][C];
     if constexpr (kBegin == Begin::There) {
 #pragma GCC unroll 8
@@ -76,7 +78,7 @@ __attribute__((noinline)) void sum_tile(SparseChunks chunks, int64_t elements_st
 template <int kLeaves, int C>
 void sum_leaves_of(const TurnedColumns& turned, int64_t column, int first, const GradientPanel& panel, float* tile) {
   const auto add = [&]<Begin kBegin>(std::integral_constant<Begin, kBegin>, int64_t chunk) {
-    sum_tile<kLeaves, kBegin, C>({turned.column(column), turned.masks(column) + chunk, turned.begins() + chunk, panel.rows, panel.sums + first * kSparseColumns},
+    sum_tile<kLeaves, kBegin, C>({turned.column(column), turned.masks(column) + chunk, turned.begins() + chunk, panel.rows, panel.sums + first * kGradientColumns},
                                  turned.column_step(), turned.masks_step(), tile);
   };
   int64_t chunk = turned.first_chunk(first);
@@ -87,48 +89,63 @@ void sum_leaves_of(const TurnedColumns& turned, int64_t column, int first, const
 
 inline constexpr int kMostLeavesAtOnce = 8;   // so many are summed in registers
 
-// Of which what is common is left out.
+// Of which matrix what is common is left out.
 enum class Sparse { Neither, A, B };
 
-inline Sparse sparse_of_gradient(int64_t m_count, int64_t n_count, Leaves leaves, const GemmA<float>& a, const GemmB<float>& b, const Crew* crew) {
+// Ways to compute a gradient, all to the same bits; the last is taken without a trial.
+struct GradientWays {
+  std::array<Sparse, Trial::kMostWays> ways = {};
+  int count = 0;
+  void add(Sparse way) { ways[static_cast<size_t>(count++)] = way; }
+};
+
+inline GradientWays gradient_ways(int64_t m_count, int64_t n_count, Leaves leaves, const GemmA<float>& a, const GemmB<float>& b) {
   constexpr int64_t kShortLeaf = 8;    // rows: of fewer, ending a leaf takes longer than it does
   constexpr int64_t kLongLeaf = 160;   // of more, a panel does not stay in the first-level cache
+  GradientWays found;
   const bool fits = m_count >= 128 && n_count >= 128 && a.row_stride == 1 && b.column_stride == 1 && m_count % kSparseStep == 0 &&
                     n_count % kSparseStep == 0;
-  if (!fits || std::max(a.common.share, b.common.share) < kWorthLeavingOut) return Sparse::Neither;
-  // By what all who share the batch know.
-  if (a.common.value != 0 && a.common.share > b.common.share) return leaves.shortest >= kShortLeaf && leaves.shortest < kLongLeaf ? Sparse::A : Sparse::Neither;
+  if (fits && a.common.value != 0) {
+    // By what all who share the batch know.
+    if (leaves.shortest >= kShortLeaf && leaves.shortest < kLongLeaf) {
+      found.add(Sparse::A);
+      return found;
+    }
+  }
+  found.add(Sparse::Neither);
   const int64_t k_count = leaves.ends[leaves.count - 1];
-  if (k_count < kShortLeaf * leaves.count || k_count > kLongLeaf * leaves.count || !is_for_all_hands(n_count, crew)) return Sparse::Neither;
-  if (a.common.value == 0 && a.common.share >= b.common.share) return Sparse::A;
-  return b.common.share < kWorthLeavingOut ? Sparse::Neither : Sparse::B;
+  if (fits && k_count >= kShortLeaf * leaves.count && k_count <= kLongLeaf * leaves.count) {
+    if (b.common.share > 0) found.add(Sparse::B);
+    if (a.common.value == 0 && a.common.share > 0) found.add(Sparse::A);
+  }
+  return found;
 }
 
 // So many leaves at once that their rows of a panel stay in the first-level cache.
 inline int leaves_at_once(const TurnedColumns& turned, Leaves leaves) {
   if (turned.first_chunk(leaves.count) > leaves.count) return 1;
   int some = std::min(leaves.count, kMostLeavesAtOnce);
-  while (some > 1 && leaves.ends[leaves.count - 1] > kSparseRows * (leaves.count / some)) some /= 2;
+  while (some > 1 && leaves.ends[leaves.count - 1] > kSparsePanel / kGradientColumns * (leaves.count / some)) some /= 2;
   return some;
 }
 
 // `sums` = before + sums
 template <int C>
 void add_tile(const float* before, float* sums) {
-  for (int64_t r = 0; r < kTileColumns; ++r, before += kSparseColumns, sums += kSparseColumns) {
+  for (int64_t r = 0; r < kTileColumns; ++r, before += kGradientColumns, sums += kGradientColumns) {
 #pragma GCC unroll 8
     for (int c = 0; c < C; ++c) store(sums + c * kLanes<float>, load(before + c * kLanes<float>) + load(sums + c * kLanes<float>));
   }
 }
 
-// put(i, tile) of each kTileColumns columns from i on, times a panel: of the tile's rows of kSparseColumns the
+// put(i, tile) of each kTileColumns columns from i on, times a panel: of the tile's rows of kGradientColumns the
 // first `width` are the product. put.announce(i) comes before.
 template <class Put>
 void for_sparse_tiles(const TurnedColumns& turned, int64_t columns, Leaves leaves, const GradientPanel& panel, int64_t width, const Put& put) {
-  constexpr int64_t kTile = kTileColumns * kSparseColumns;
+  constexpr int64_t kTile = kTileColumns * kGradientColumns;
   const int some = leaves_at_once(turned, leaves);
   // Sums of the leaves that came before, of all tiles: left siblings, the largest first.
-  float* const waiting = scratch<float>(Scratch::Sums, some == leaves.count ? 0 : kTreeLevels * columns * kSparseColumns);
+  float* const waiting = scratch<float>(Scratch::Sums, some == leaves.count ? 0 : kTreeLevels * columns * kGradientColumns);
   const auto multiply = [&](auto count, auto vectors) {
     alignas(64) std::array<float, static_cast<size_t>(kTile)> tile;
     int depth = 0;
@@ -138,7 +155,7 @@ void for_sparse_tiles(const TurnedColumns& turned, int64_t columns, Leaves leave
       depth -= siblings;
       for (int64_t i = 0; i < columns; i += kTileColumns) {
         if (is_last) put.announce(i);
-        const auto place = [&](int level) { return waiting + (level * columns + i) * kSparseColumns; };
+        const auto place = [&](int level) { return waiting + (level * columns + i) * kGradientColumns; };
         float* const sums = is_last ? tile.data() : place(depth + siblings);
         sum_leaves_of<count, vectors>(turned, i, first, panel, sums);
         for (int level = siblings; level-- > 0;) add_tile<vectors>(place(depth + level), sums);
@@ -149,7 +166,7 @@ void for_sparse_tiles(const TurnedColumns& turned, int64_t columns, Leaves leave
     }
   };
   const auto of_width = [&](auto count) {
-    for_width(width, [&](auto vectors) { multiply(count, vectors); });
+    for_width<kGradientColumns>(width, [&](auto vectors) { multiply(count, vectors); });
   };
   switch (some) {
     case 1: return of_width(std::integral_constant<int, 1>());
@@ -182,7 +199,7 @@ struct PutRows {
   const GradientPlace& place;
   int64_t first, n, width;
   void announce(int64_t m) const { place.announce(first + m, n, kTileColumns, width); }
-  void operator()(int64_t m, const float* tile) const { place.put(first + m, n, kTileColumns, width, tile, kSparseColumns); }
+  void operator()(int64_t m, const float* tile) const { place.put(first + m, n, kTileColumns, width, tile, kGradientColumns); }
 };
 // B's columns go over panels of A: tiles are of C transposed.
 struct PutColumns {
@@ -190,10 +207,10 @@ struct PutColumns {
   int64_t m, width, first;
   void announce(int64_t n) const { place.announce(m, first + n, width, kTileColumns); }
   void operator()(int64_t n, const float* tile) const {
-    alignas(64) std::array<float, static_cast<size_t>(kSparseColumns * kTileColumns)> turned;
+    alignas(64) std::array<float, static_cast<size_t>(kGradientColumns * kTileColumns)> turned;
     for (int64_t j = 0; j < width; j += kLanes<float>) {
       for (int64_t i = 0; i < kTileColumns; i += kLanes<float>) {
-        transpose_square<float>(tile + i * kSparseColumns + j, kSparseColumns, turned.data() + j * kTileColumns + i, kTileColumns);
+        transpose_square<float>(tile + i * kGradientColumns + j, kGradientColumns, turned.data() + j * kTileColumns + i, kTileColumns);
       }
     }
     place.put(m, first + n, width, kTileColumns, turned.data(), kTileColumns);
@@ -212,13 +229,13 @@ struct SparseGradient {
   int64_t columns_at_once() const { return std::max(kTileColumns, kSparseElements / k_count / kTileColumns * kTileColumns); }
   // Rows of C, which columns of A become.
   void turn_a(Range rows, Crew* crew) const {
-    Crew::share_prepared(crew, n_count, kSparseColumns, kSparseColumns, [&] {
+    Crew::share_prepared(crew, n_count, kGradientColumns, kGradientColumns, [&] {
       return [this, rows, turned = TurnedColumns(a.data, a.column_stride, a.common.value, rows.begin, rows.size(), leaves)](Range columns) {
-        float* const panel = scratch<float>(Scratch::Panel, (k_count + leaves.count) * kSparseColumns);
-        float* const sums = a.common.value == 0 ? nullptr : panel + k_count * kSparseColumns;
-        for (int64_t n = columns.begin; n < columns.end; n += kSparseColumns) {
-          const int64_t width = std::min(kSparseColumns, columns.end - n);
-          pack_sparse_panel(b, n, width, k_count, panel);
+        float* const panel = scratch<float>(Scratch::Panel, (k_count + leaves.count) * kGradientColumns);
+        float* const sums = a.common.value == 0 ? nullptr : panel + k_count * kGradientColumns;
+        for (int64_t n = columns.begin; n < columns.end; n += kGradientColumns) {
+          const int64_t width = std::min(kGradientColumns, columns.end - n);
+          pack_sparse_panel<kGradientColumns>(b, n, width, k_count, panel);
           if (sums != nullptr) begin_leaves(panel, sums);
           for_sparse_tiles(turned, rows.size(), leaves, {panel, sums}, width, PutRows{place, rows.begin, n, width});
         }
@@ -226,18 +243,18 @@ struct SparseGradient {
     });
   }
   void turn_b(Crew* crew) const {
-    Crew::share_prepared(crew, n_count, kSparseColumns, kSparseColumns, [&] {
+    Crew::share_prepared(crew, n_count, kGradientColumns, kGradientColumns, [&] {
       // One after the other, the last may be narrower.
-      float* const panels = scratch<float>(Scratch::Panel, k_count * (m_count + kSparseColumns));
-      for (int64_t m = 0; m < m_count; m += kSparseColumns) {
-        pack_sparse_panel({a.data, a.column_stride, a.row_stride}, m, std::min(kSparseColumns, m_count - m), k_count, panels + m * k_count);
+      float* const panels = scratch<float>(Scratch::Panel, k_count * (m_count + kGradientColumns));
+      for (int64_t m = 0; m < m_count; m += kGradientColumns) {
+        pack_sparse_panel<kGradientColumns>({a.data, a.column_stride, a.row_stride}, m, std::min(kGradientColumns, m_count - m), k_count, panels + m * k_count);
       }
       return [this, panels](Range columns) {
         for (int64_t n = columns.begin; n < columns.end; n += columns_at_once()) {
           const int64_t count = std::min(columns_at_once(), columns.end - n);
           const TurnedColumns turned(b.data, b.row_stride, 0, n, count, leaves);
-          for (int64_t m = 0; m < m_count; m += kSparseColumns) {
-            const int64_t width = std::min(kSparseColumns, m_count - m);
+          for (int64_t m = 0; m < m_count; m += kGradientColumns) {
+            const int64_t width = std::min(kGradientColumns, m_count - m);
             for_sparse_tiles(turned, count, leaves, {panels + m * k_count}, width, PutColumns{place, m, width, n});
           }
         }
@@ -249,7 +266,7 @@ struct SparseGradient {
   void begin_leaves(const float* panel, float* sums) const {
     int64_t k = 0;
     for (int leaf = 0; leaf < leaves.count; k = leaves.ends[leaf++]) {
-      begin_sums(a.common.value, panel + k * kSparseColumns, leaves.ends[leaf] - k, sums + leaf * kSparseColumns);
+      begin_sums<kGradientColumns>(a.common.value, panel + k * kGradientColumns, leaves.ends[leaf] - k, sums + leaf * kGradientColumns);
     }
   }
 };
@@ -262,7 +279,7 @@ inline void sparse_gemm_tree(Sparse sparse, int64_t m_count, int64_t n_count, Le
     const int64_t at_once = gradient.columns_at_once();
     for (int64_t m = rows.begin; m < rows.end; m += at_once) gradient.turn_a({m, std::min(m + at_once, rows.end)}, together);
   };
-  if (is_for_all_hands(n_count, crew)) return blocks({0, m_count}, crew);
+  if (is_for_all_hands<kGradientColumns>(n_count, crew)) return blocks({0, m_count}, crew);
   const int64_t of_hand = (m_count / crew->hands() + kTileColumns) / kTileColumns * kTileColumns;
   Crew::share(crew, m_count, of_hand, 1, [&](Range rows) { blocks(rows, nullptr); });
 }

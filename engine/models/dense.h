@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/kernels/kernels.h"
+#include "engine/kernels/trial.h"
 #include "engine/layout.h"
 #include "engine/models/model.h"
 
@@ -106,7 +107,7 @@ class DenseLayers {
     for (size_t i = 0; i < layers_.size(); ++i) {
       Layer& l = layers_[i];
       T* y = l.y.data();
-      const GemmA<T> a{x, l.in, 1, i > 0 ? after_relu() : common};
+      const GemmA<T> a{x, l.in, 1, i > 0 ? after_relu() : common, &l.trials.forward};
       const GemmB<T> b{parameters + l.weight.offset, l.weight.stride, 1};
       const T* bias = parameters + l.bias;
       const bool is_loss = ends_model_ && i + 1 == layers_.size();
@@ -137,13 +138,13 @@ class DenseLayers {
     if (!ends_model_) ops_.relu_backward(rows * last.out, last.y.data(), dout_.data());
     const T* dy = (ends_model_ ? last.y : dout_).data();
     for (size_t i = layers_.size(); i-- > 0;) {
-      const Layer& l = layers_[i];
+      Layer& l = layers_[i];
       const T* input = i == 0 ? x : layers_[i - 1].y.data();
       // Before its own gradients, which may become new weights at once.
       T* const to = i == 0 ? dx : gradients_[i % 2].data();
       if (to != nullptr) backward_to(to, i, rows, parameters, dy, input);
-      ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in, i > 0 ? after_relu() : common}, {dy, l.out, 1, common_behind(i)}, gradients + l.weight.offset,
-                     l.weight.stride, add);
+      const GemmA<T> a{input, 1, l.in, i > 0 ? after_relu() : common, &l.trials.weights};
+      ops_.gemm_tree(l.in, l.out, leaves, a, {dy, l.out, 1, common_behind(i)}, gradients + l.weight.offset, l.weight.stride, add);
       ops_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
       if (ready) ready(l.weight.offset);
       dy = to;
@@ -155,8 +156,8 @@ class DenseLayers {
   Common<T> common_behind(size_t i) const { return !ends_model_ || i + 1 < layers_.size() ? after_relu() : Common<T>{}; }
   // The gradient of layer i's input.
   void backward_to(T* to, size_t i, int64_t rows, const T* parameters, const T* dy, const T* input) {
-    const Layer& l = layers_[i];
-    const GemmA<T> a{dy, l.out, 1, common_behind(i)};
+    Layer& l = layers_[i];
+    const GemmA<T> a{dy, l.out, 1, common_behind(i), &l.trials.samples};
     const GemmB<T> b{parameters + l.weight.offset, 1, l.weight.stride};
     if (i > 0 && !l.sums_dx) return ops_.gemm_relu_backward(rows, l.in, l.out, a, b, input, to);
     ops_.gemm(rows, l.in, l.out, a, b, to, l.in, false);
@@ -173,6 +174,9 @@ class DenseLayers {
     int64_t bias = 0;  // offset
     bool sums_y = false, sums_dx = false;
     Memory y = {};  // after the ReLU
+    struct {
+      Trial forward, samples, weights;   // of its products
+    } trials = {};
   };
 
   Ops ops_;

@@ -41,9 +41,11 @@ class HostKernels : public Kernels<V> {
   void clear(int64_t count, V* values) const { std::fill_n(values, count, V(0)); }
 
   void gemm(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, V* c, int64_t ldc, bool add) const {
-    Base::gemm(m, n, k, a, b, c, ldc, add, crew_);
+    Base::gemm(m, n, k, worth_it(a, n), b, c, ldc, add, crew_);
   }
   void gemm_tree(int64_t m, int64_t n, Leaves leaves, GemmA<V> a, GemmB<V> b, V* c, int64_t ldc, bool add) const {
+    const bool leaves_out = a.common.share >= Base::background.of_gradient && leaves.shortest >= Base::background.shortest_leaf;
+    if (a.common.value != 0 && !leaves_out) a.common = {};
     Base::gemm_tree(m, n, leaves, a, b, c, ldc, add, crew_, taker_);
   }
   void sum_rows(int64_t n, Leaves leaves, const V* x, V* out, bool add) const {
@@ -58,10 +60,10 @@ class HostKernels : public Kernels<V> {
 
   // ---- C [m][n] = A B + bias, and what follows at once
   void gemm_bias(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* c) const {
-    Base::gemm_then(m, n, k, a, b, c, n, {.bias = bias}, crew_);
+    Base::gemm_then(m, n, k, worth_it(a, n), b, c, n, {.bias = bias}, crew_);
   }
   void gemm_bias_relu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* c) const {
-    Base::gemm_then(m, n, k, a, b, c, n, {.bias = bias, .relu = true}, crew_);
+    Base::gemm_then(m, n, k, worth_it(a, n), b, c, n, {.bias = bias, .relu = true}, crew_);
   }
   // y = gelu(A B + bias); `kept` gets what gemm_gelu_backward() wants again: here the slope of gelu.
   void gemm_bias_gelu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* kept,
@@ -168,6 +170,14 @@ class HostKernels : public Kernels<V> {
   }
 
  private:
+  // Without the background, where that is not to be left out.
+  GemmA<V> worth_it(GemmA<V> a, int64_t columns) const {
+    constexpr int64_t kWide = 512;
+    const float enough = columns >= kWide ? Base::background.of_wide : Base::background.of_narrow;
+    if (a.common.value != 0 && a.common.share < enough) a.common = {};
+    return a;
+  }
+
   Crew* crew_;
   GradientTaker<V>* taker_;
 };

@@ -8,6 +8,7 @@ from pathlib import Path
 
 # Longer than any of these trainings on a busy machine; who needs more hangs.
 DEADLINE_SECONDS = 180
+HAS_AVX512 = "avx512dq" in Path("/proc/cpuinfo").read_text()
 
 
 class Failed(Exception):
@@ -54,7 +55,7 @@ class Gang:
         environment = {**os.environ, "DTRAIN_ENGINE": json.dumps(self.spec), "TF_CONFIG": place,
                        "OUTPUT_DIR": str(self.output), "EXPERIMENT_ID": "7", "DTRAIN_ATTEMPT": attempt,
                        "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        if self.isa:
+        if self.isa and (self.isa != "zen4" or HAS_AVX512):
             environment["DTRAIN_ISA"] = self.isa
         master = kind == "worker" and index == 0
         with open(self.log(kind, index), "ab") as log:

@@ -1,0 +1,40 @@
+#include "engine/kernels/trial.h"
+
+#include <algorithm>
+
+namespace dtrain::engine {
+
+namespace {
+
+constexpr int kTries = 3;   // of each: the shortest is one that nothing interrupted
+constexpr int kFirstPause = 256, kLongestPause = 4096;   // calls
+constexpr int kManyOthers = 16;
+
+}  // namespace
+
+Trial::Turn Trial::next(int ways, int64_t size) {
+  if (size != size_ || ways != ways_) {
+    if (size_ != 0 && ++others_ < kManyOthers) return {std::min(best_, ways - 1), false};
+    *this = {};
+    size_ = size;
+    ways_ = ways;
+  }
+  others_ = 0;
+  if (pause_ > 0 && --pause_ > 0) return {best_, false};
+  return {tries_ % ways, true};
+}
+
+void Trial::took(int way, Duration duration) {
+  auto& shortest = shortest_[static_cast<size_t>(way)];
+  shortest = std::min(shortest, duration);
+  if (++tries_ < kTries * ways_) return;
+  shortest_[0] = shortest_[0] * 9 / 10;
+  const auto fastest = static_cast<int>(std::min_element(shortest_.begin(), shortest_.end()) - shortest_.begin());
+  next_pause_ = fastest == best_ && next_pause_ > 0 ? std::min(2 * next_pause_, kLongestPause) : kFirstPause;
+  best_ = fastest;
+  pause_ = next_pause_;
+  tries_ = 0;
+  shortest_.fill(Duration::max());
+}
+
+}  // namespace dtrain::engine

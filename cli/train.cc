@@ -19,6 +19,7 @@
 #include "cli/follow.h"
 #include "cli/host_terms.h"
 #include "cli/idle_keys.h"
+#include "cli/last_words.h"
 #include "cli/new_file.h"
 #include "cli/plan_view.h"
 #include "cli/remote.h"
@@ -223,6 +224,11 @@ Status check_room(Connection& connection, const Prepared& prepared) {
 Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContext& context,
                                      const TrainOptions& options, const Prepared& prepared,
                                      std::unique_ptr<Signals>& tied) {
+  constexpr const char* kNothingSent = "interrupted: nothing was submitted";
+  constexpr const char* kMaybeSent = "interrupted while it was submitted: `dtrain status` tells whether it is there";
+  // With --tied it is to be killed if it is there.
+  std::optional<LastWords> last_words;
+  if (!options.tied && !context.json) last_words.emplace(kNothingSent);
   Sink sink(STDOUT_FILENO);
   SyncLine line(screen_of(STDOUT_FILENO), boottime_ms());
   // With --json standard output belongs to the facts.
@@ -260,9 +266,12 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
     header.set_submission_id(submission_id);
     header.set_snapshot(to_bytes(snapshot->root));
     SnapshotBlobs blobs(prepared.source.root, snapshot.value());
+    // Where nothing is missing it is there as soon as it is named.
+    if (last_words) last_words->become(kMaybeSent);
     show(line.sending(snapshot->file_count, snapshot->total_bytes));
     if (options.tied && !tied) tied = tied_signals();
     const auto progress = [&](uint64_t sent, uint64_t total) {
+      if (last_words) last_words->become(sent < total ? kNothingSent : kMaybeSent);
       show(line.progress(sent, total, boottime_ms()));
     };
     auto accepted = submit(connection, context, header, &blobs, progress, tied.get());

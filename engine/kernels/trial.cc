@@ -6,7 +6,7 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr int kTries = 3;   // of each: the shortest is one that nothing interrupted
+constexpr int kTriesOfEach = 3;   // of each: the shortest is one that nothing interrupted
 constexpr int kFirstPause = 256, kLongestPause = 4096;   // calls
 constexpr int kManyOthers = 16;
 
@@ -27,7 +27,7 @@ Trial::Turn Trial::next(int ways, int64_t size) {
 void Trial::took(int way, Duration duration) {
   auto& shortest = shortest_[static_cast<size_t>(way)];
   shortest = std::min(shortest, duration);
-  if (++tries_ < kTries * ways_) return;
+  if (++tries_ < kTriesOfEach * ways_) return;
   shortest_[0] = shortest_[0] * 9 / 10;
   const auto fastest = static_cast<int>(std::min_element(shortest_.begin(), shortest_.end()) - shortest_.begin());
   next_pause_ = fastest == best_ && next_pause_ > 0 ? std::min(2 * next_pause_, kLongestPause) : kFirstPause;

@@ -204,6 +204,37 @@ TEST_CASE("Ctrl-C detaches, says that it goes on, and logs -f comes back to it")
   CHECK(cluster.run({"wait", "1"}).code == 0);
 }
 
+TEST_CASE("Ctrl-C before it is submitted says that nothing was, and in the middle where to look") {
+  Cluster cluster;
+  REQUIRE(fs::create_directories(cluster.home()));
+  write_file(cluster.home() / "config.yml", "sync: {warn: 1KiB, ask: 2KiB}\n");
+  const fs::path project = cluster.project(single("exec sleep 1000"));
+  write_file(project / "large", std::string(4096, 'x'));
+  REQUIRE(cluster.run({"daemon", "start"}).code == 0);
+  const auto ended_by_ctrl_c = [](Screenful& train) {
+    train.type("\x03");
+    const std::string seen = train.read_until("is there\r\n");
+    const int status = train.changed();
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGINT);
+    return seen;
+  };
+  Screenful before(cluster.command({"train"}, project));
+  before.read_until("Send it as it is?");
+  CHECK(ended_by_ctrl_c(before).find("^C\r\ndtrain: interrupted: nothing was submitted\r\n") != std::string::npos);
+  CHECK(facts(cluster.run({"status", "-a", "--json"}))["experiments"].empty());
+
+  Screenful amid(cluster.command({"train"}, project));
+  amid.read_until("Send it as it is?");
+  const pid_t daemon = facts(cluster.run({"daemon", "status", "--json"}))["pid"];
+  kill(daemon, SIGSTOP);
+  amid.type("y\n");
+  amid.read_until("Syncing project");
+  const std::string seen = ended_by_ctrl_c(amid);
+  kill(daemon, SIGCONT);
+  CHECK_MESSAGE(seen.find("^C\r\ndtrain: interrupted while it was submitted: `dtrain status` tells whether it is there\r\n") != std::string::npos, seen);
+}
+
 TEST_CASE("train --tied takes the experiment with it") {
   Cluster cluster;
   fs::path project = cluster.project(single("echo at work; exec sleep 1000"));

@@ -52,7 +52,7 @@ class RandomSpec {
     spec.hard_cpus = flip();
     spec.hard_memory = flip();
     const bool no_python = spec.framework == Framework::Engine && !spec.tensorflow.tensorboard;
-    if (flip() && !no_python) spec.install = texts();
+    if (flip() && !no_python) spec.install = lines();
     if (flip()) spec.data = {{"mnist", "/mnt/a b"}, {"x-y", "/" + text()}};
     if (flip()) spec.env = {{"A", ""}, {"B_2", text()}, {"c", "3"}};
     if (flip()) spec.env_from_shell = {"Z_KEY", "TOKEN"};
@@ -87,6 +87,18 @@ class RandomSpec {
     }
     return out;
   }
+  // With something to see.
+  std::string words() {
+    std::string out;
+    do out = text();
+    while (out.find_first_not_of(" \t\r\n") == std::string::npos);
+    return out;
+  }
+  std::vector<std::string> lines() {
+    std::vector<std::string> out;
+    for (int i = number(1, 3); i > 0; --i) out.push_back(words());
+    return out;
+  }
   std::vector<std::string> texts() {
     std::vector<std::string> out;
     for (int i = number(1, 3); i > 0; --i) out.push_back(text());
@@ -114,7 +126,7 @@ class RandomSpec {
     spec.engine.in_step = !servers || sync;
     spec.engine.section = fmt::format(
         "model:\n  mlp:\n    hidden:\n      - 7\n      - 300\ndata:\n  train: {}\nstrategy:{}\nbatch: {}\n",
-        yaml_scalar(text()),
+        yaml_scalar(words()),
         servers ? fmt::format("\n  parameter-server:\n    mode: {}", sync ? "sync" : "ssp")
                 : " multi-worker-mirrored",
         number(10, 1000));
@@ -125,7 +137,7 @@ class RandomSpec {
     one.role = which;
     one.count = count;
     one.resources = flip() ? shared_.resources : resources();
-    one.run = flip() ? shared_.run : texts();
+    one.run = flip() ? shared_.run : lines();
     one.on_failure = pick({OnFailure::Fail, OnFailure::Restart, OnFailure::RestartOnSignal, OnFailure::Ignore});
     return one;
   }
@@ -158,7 +170,7 @@ class RandomSpec {
   }
   void make_roles(Spec& spec) {
     shared_.resources = resources();
-    shared_.run = texts();
+    shared_.run = lines();
     if (spec.framework == Framework::Engine) return make_engine_roles(spec);
     if (spec.framework == Framework::Mpi && number(0, 3) > 0) return make_mpi_roles(spec);
     if (spec.framework != Framework::Tensorflow || number(0, 3) == 0) {

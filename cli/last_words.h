@@ -3,17 +3,20 @@
 
 #include <signal.h>
 
+#include <string>
+
 namespace dtrain::cli {
 
 // At most one at a time. Where the parent had switched SIGINT off it stays off.
 class LastWords {
  public:
-  explicit LastWords(const char* words);   // of static storage, without the end of line
+  LastWords();   // says nothing so far
   ~LastWords();
   LastWords(const LastWords&) = delete;
   LastWords& operator=(const LastWords&) = delete;
 
-  void become(const char* words);
+  // A sentence, which must outlive this.
+  void become(const std::string& sentence);
 
  private:
   struct sigaction before_ {};

@@ -224,11 +224,11 @@ Status check_room(Connection& connection, const Prepared& prepared) {
 Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContext& context,
                                      const TrainOptions& options, const Prepared& prepared,
                                      std::unique_ptr<Signals>& tied) {
-  constexpr const char* kNothingSent = "interrupted: nothing was submitted";
-  constexpr const char* kMaybeSent = "interrupted while it was submitted: `dtrain status` tells whether it is there";
+  const std::string nothing_sent = "dtrain: interrupted: nothing was submitted\n";
+  const std::string maybe_sent = fmt::format("dtrain: interrupted while it was submitted: `{} status` tells whether it is there\n", called());
   // With --tied it is to be killed if it is there.
   std::optional<LastWords> last_words;
-  if (!options.tied && !context.json) last_words.emplace(kNothingSent);
+  if (!options.tied && !context.json) last_words.emplace();
   Sink sink(STDOUT_FILENO);
   SyncLine line(screen_of(STDOUT_FILENO), boottime_ms());
   // With --json standard output belongs to the facts.
@@ -251,6 +251,7 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
     show(line.reading(bytes, unread_bytes, boottime_ms()));
   };
   for (int tries = 1;; ++tries) {
+    if (last_words) last_words->become(nothing_sent);
     auto snapshot = take_snapshot(prepared.source.root, snapshot_options);
     if (!snapshot.ok()) {
       show(line.broken());
@@ -267,11 +268,11 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
     header.set_snapshot(to_bytes(snapshot->root));
     SnapshotBlobs blobs(prepared.source.root, snapshot.value());
     // Where nothing is missing it is there as soon as it is named.
-    if (last_words) last_words->become(kMaybeSent);
+    if (last_words) last_words->become(maybe_sent);
     show(line.sending(snapshot->file_count, snapshot->total_bytes));
     if (options.tied && !tied) tied = tied_signals();
     const auto progress = [&](uint64_t sent, uint64_t total) {
-      if (last_words) last_words->become(sent < total ? kNothingSent : kMaybeSent);
+      if (last_words) last_words->become(sent < total ? nothing_sent : maybe_sent);
       show(line.progress(sent, total, boottime_ms()));
     };
     auto accepted = submit(connection, context, header, &blobs, progress, tied.get());

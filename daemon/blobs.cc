@@ -247,14 +247,14 @@ Status PackWriter::add_part(const Sha256& name, uint64_t size_bytes, std::string
 Status PackWriter::flush() {
   if (!fd_) {
     fd_ = Fd(::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (!fd_) return errno_error("create " + temporary_.native(), errno);
+    if (!fd_) return not_kept(errno);
   }
   std::string_view left = buffer_;
   while (!left.empty()) {
     const ssize_t n =
         ::pwrite(fd_.get(), left.data(), left.size(), static_cast<off_t>(written_bytes_));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno_error("write " + temporary_.native(), errno);
+    if (n < 0) return not_kept(errno);
     left.remove_prefix(static_cast<size_t>(n));
     written_bytes_ += static_cast<uint64_t>(n);
   }
@@ -291,15 +291,22 @@ Status PackWriter::store() {
   }
   append_frame(buffer_, kTableEnd, {reinterpret_cast<const char*>(&end), sizeof end}, {});
   TRY(flush());
-  if (::fdatasync(fd_.get()) != 0) return errno_error("sync " + temporary_.native(), errno);
+  if (::fdatasync(fd_.get()) != 0) return not_kept(errno);
   const auto path = blobs_.pack_path(pack_);
   if (::rename(temporary_.c_str(), path.c_str()) != 0) {
-    return errno_error("rename " + temporary_.native(), errno);
+    return not_kept(errno);
   }
   fd_.reset();
   stored_ = true;
-  if (::fsync(blobs_.folder_fd_.get()) != 0) return errno_error("sync " + path.native(), errno);
+  if (::fsync(blobs_.folder_fd_.get()) != 0) return not_kept(errno);
   return ok();
+}
+
+// Whose files are not kept is not accepted either, and does not wait.
+Error PackWriter::not_kept(int error) const {
+  Error said = errno_error("keep the project's files in " + blobs_.folder_.native(), error);
+  if (error == ENOSPC || error == EDQUOT) said.hint = "free some disk space there (dtrain prune), and submit it again";
+  return said;
 }
 
 void PackWriter::publish() {

@@ -134,6 +134,7 @@ class PackWriter {
   PackWriter(Blobs& blobs, uint64_t pack);
   Status add_part(const Sha256& name, uint64_t size_bytes, std::string_view part, bool last);
   Status flush();
+  Error not_kept(int error) const;
 
   Blobs& blobs_;
   const uint64_t pack_;

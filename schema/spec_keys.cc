@@ -18,8 +18,7 @@ using namespace shapes;
 constexpr size_t kMetricsMax = 64, kFailureRulesMax = 32;
 
 Shape lines(std::string_view expected) {
-  Shape line = text(kSomeText);
-  line.expected = "a command";
+  const Shape line = text(kCommandText);
   return either(expected, {line, list(expected, line)});
 }
 Shape run_lines() {

@@ -206,7 +206,9 @@ const TextFormat kExperimentText{"an experiment such as 4, or 4.2 of a set", "^[
                                    const size_t dot = std::min(text.find('.'), text.size());
                                    return is_number(text.substr(0, dot)) && (dot == text.size() || is_number(text.substr(dot + 1)));
                                  }};
-const TextFormat kSomeText{"some text", "[^ \\t\\r\\n]", [](std::string_view text) { return text.find_first_not_of(" \t\r\n") != std::string_view::npos; }};
+const TextFormat kSomeText{"some text", "[\\s\\S]", [](std::string_view text) { return !text.empty(); }};
+const TextFormat kCommandText{"a command", "[^ \\t\\r\\n]",
+                              [](std::string_view text) { return text.find_first_not_of(" \t\r\n") != std::string_view::npos; }};
 const TextFormat kAnyText{"text", "", [](std::string_view) { return true; }};
 
 std::optional<uint64_t> parse_memory(std::string_view text) {

@@ -36,7 +36,8 @@ extern const TextFormat kHostLabel;
 extern const TextFormat kExperimentText;  // 4, or 4.2 of a set
 extern const TextFormat kHostTerm;  // a name, ID, pool, label or GPU of hosts, or a pattern of them; with ! before it, not those
 inline constexpr size_t kHostLabelsMax = 64;
-extern const TextFormat kSomeText;  // anything but nothing and blanks
+extern const TextFormat kSomeText;  // anything but nothing
+extern const TextFormat kCommandText;  // and but blanks
 extern const TextFormat kAnyText;
 
 // "16GiB", "500MB", "1.5G": bytes. A number without unit is refused here.

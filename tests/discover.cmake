@@ -16,9 +16,6 @@ endforeach()
 if(TARGET engine_tests)
   foreach(isa avx512 zen4 avx2 baseline)
     foreach(folder kernels models)
-      if((isa STREQUAL avx512 AND folder STREQUAL models) OR (isa STREQUAL zen4 AND folder STREQUAL kernels))
-        continue()   # the same kernels; zen4 leaves more out
-      endif()
       add_test(NAME engine/${folder}/${isa} COMMAND engine_tests "--source-file=*tests/engine/${folder}/*"
                --no-intro --no-version)
       set_tests_properties(engine/${folder}/${isa} PROPERTIES LABELS engine TIMEOUT 300

@@ -140,6 +140,7 @@ void dense_gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, const Gemm
   };
   for_tiles<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b, crew, sum_tile);
 }
+
 template <class T>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, bool add, Crew* crew, GradientTaker<T>* taker) {

@@ -37,7 +37,7 @@ struct GemmA {
   const T* data;
   int64_t row_stride, column_stride;
   Common<T> common = {};
-  Trial* trial = nullptr;   // of the product, whether to leave zeros out; without one they are left out where they may be many
+  Trial* trial = nullptr;   // of the product, whether to leave zeros out; without one they are left out if there may be any
 };
 template <class T>
 struct GemmB {
@@ -60,7 +60,8 @@ struct Then {
 
 // Of how many elements a background must be before it is left out: less does not pay, or not on every processor that runs these kernels.
 struct BackgroundShares {
-  float of_wide = 0.7f, of_narrow = 0.7f;   // of products with layers of 512 columns or more, and of less
+  static constexpr int64_t kWide = 512;   // columns
+  float of_wide = 0.7f, of_narrow = 0.7f;
   float of_gradient = 0.7f;
   int64_t shortest_leaf = 16;   // with a gradient
 };

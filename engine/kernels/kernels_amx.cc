@@ -16,7 +16,6 @@
 #include "engine/kernels/crew.h"
 #include "engine/kernels/isa.h"
 #include "engine/kernels/scratch.h"
-#include "engine/kernels/trial.h"
 
 // Below here alone: what is included above must run on any machine.
 #pragma GCC push_options

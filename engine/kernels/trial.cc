@@ -1,6 +1,7 @@
 #include "engine/kernels/trial.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace dtrain::engine {
 
@@ -8,16 +9,18 @@ namespace {
 
 constexpr int kTriesOfEach = 3;   // of each: the shortest is one that nothing interrupted
 constexpr int kFirstPause = 256, kLongestPause = 4096;   // calls
-constexpr int kManyOthers = 16;
+constexpr int kManyOthers = 64;
 
 }  // namespace
 
 Trial::Turn Trial::next(int ways, int64_t size) {
-  if (size != size_ || ways != ways_) {
-    if (size_ != 0 && ++others_ < kManyOthers) return {std::min(best_, ways - 1), false};
+  const int known = ways == ways_ ? best_ : 0;
+  if (ways != ways_ || std::abs(size - size_) > size_ / 4) {
+    if (size_ != 0 && ++others_ < kManyOthers) return {known, false};
     *this = {};
     size_ = size;
     ways_ = ways;
+    best_ = known;
   }
   others_ = 0;
   if (pause_ > 0 && --pause_ > 0) return {best_, false};

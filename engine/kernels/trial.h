@@ -1,5 +1,6 @@
 // Which of several ways to compute a product is the fastest: each is tried a few times in turns, and again after a while, for it depends
-// on the processor, and on how much of the matrices is zero by then. All ways must come to the same bits.
+// on the processor, and on how much of the matrices is zero by then. All ways must come to the same bits; but what is zero times what is
+// not finite is no number only where it is not left out, so that which step a training that breaks ends in may differ.
 //
 // Owner and thread: one participant, of one product of its model.
 #pragma once
@@ -15,7 +16,8 @@ class Trial {
   static constexpr int kMostWays = 3;
   using Duration = std::chrono::steady_clock::duration;
 
-  // compute(way), of one of the first `ways`. Another than the first must be faster by a tenth, for it takes more of the caches. Products of another size are computed by what was the fastest, unless many of them come.
+  // compute(way), of one of the first `ways`. Another than the first must be faster by a tenth, for it takes more of the caches. Products of
+  // quite another size (a test's, beside a training's) are computed by what was the fastest, unless many of them come.
   template <class Compute>
   void run(int ways, int64_t size, const Compute& compute) {
     const auto [way, is_timed] = next(ways, size);

@@ -172,8 +172,7 @@ class HostKernels : public Kernels<V> {
  private:
   // Without the background, where that is not to be left out.
   GemmA<V> worth_it(GemmA<V> a, int64_t columns) const {
-    constexpr int64_t kWide = 512;
-    const float enough = columns >= kWide ? Base::background.of_wide : Base::background.of_narrow;
+    const float enough = columns >= BackgroundShares::kWide ? Base::background.of_wide : Base::background.of_narrow;
     if (a.common.value != 0 && a.common.share < enough) a.common = {};
     return a;
   }

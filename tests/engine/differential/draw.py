@@ -8,7 +8,7 @@ import copy
 import random
 
 PARTICIPANTS = 8  # up to so many give the same bits
-# The others are there wherever AVX2 is; None: what the machine has.
+# Without AVX-512 zen4 is as None, which is what the machine has; the others are there wherever AVX2 is.
 ISAS = [None, None, "zen4", "avx2", "baseline"]
 
 
@@ -39,7 +39,7 @@ def mlp(draw):
     hidden = draw.choice([[], [draw.randint(1, 70)], [draw.choice([8, 24, 48, 64, 96]), draw.choice([12, 24, 36])],
                           [draw.randint(2, 40) for _ in range(3)], [128]])
     if draw.random() < 0.12:  # large enough for a crew
-        data["shape"], hidden, data["train"] = [1, 23, 24], [draw.choice([480, 513, 600])], draw.randint(20, 60)
+        data["shape"], hidden, data["train"] = [1, 23, 24], [draw.choice([480, 512, 513, 600])], draw.randint(20, 60)
     elif draw.random() < 0.2:  # wide enough to leave out what is zero or background
         data["shape"] = [1, draw.choice([8, 12, 16]), 16]
         hidden, data["train"] = draw.choice([[128], [144, 176], [208, 128, 144]]), draw.randint(64, 400)

@@ -11,6 +11,7 @@
 
 #include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
+#include "engine/kernels/trial.h"
 #include "tests/engine/kernels/places.h"
 #include "tests/engine/kernels/random_matrix.h"
 
@@ -92,6 +93,29 @@ TEST_CASE("a product over the rows of a batch has the same bits whether zeros of
         }
       }
     }
+  }
+}
+
+TEST_CASE("with a trial all ways come to the same bits") {
+  Crew crew(2);
+  const auto& kernel = kernels<float>();
+  const int64_t m = 784, n = 256, k = 128;
+  const auto a = with_zeros(m * k, m, 5), b = with_zeros(n * k, n, 6), rows = with_zeros(k * m, m, 7), weights = random_matrix(m * n, 8);
+  const std::vector<int64_t> ends{16, 32, 48, 64, 80, 96, 112, 128};
+  const Leaves leaves{ends.data(), 8, 16};
+  const std::vector<float> zeros(static_cast<size_t>(m * n));
+  std::vector<float> gradient(zeros), product(static_cast<size_t>(k * n));
+  kernel.gemm_tree(m, n, leaves, {a.data(), 1, m}, {b.data(), n, 1}, gradient.data(), n, false, nullptr, nullptr);
+  kernel.gemm_then(k, n, m, {rows.data(), m, 1}, {weights.data(), n, 1}, product.data(), n, {.relu = true}, nullptr);
+  Trial of_gradient, of_product;
+  for (int i = 0; i < 20; ++i) {   // three ways and two, three times each
+    CAPTURE(i);
+    std::vector<float> untouched(zeros), found(product.size());
+    Places taken(untouched.data(), untouched.size());
+    kernel.gemm_tree(m, n, leaves, {a.data(), 1, m, {0, 0.5f}, &of_gradient}, {b.data(), n, 1, {0, 0.5f}}, untouched.data(), n, false, &crew, &taken);
+    CHECK(taken.values == gradient);
+    kernel.gemm_then(k, n, m, {rows.data(), m, 1, {0, 0.5f}, &of_product}, {weights.data(), n, 1}, found.data(), n, {.relu = true}, &crew);
+    CHECK(found == product);
   }
 }
 

@@ -105,9 +105,27 @@ TEST_CASE("a few products of another size are computed as the others, many are t
   CHECK_FALSE(product.compute().is_timed);
   int untimed = 0;
   while (!product.compute(kSize / 2).is_timed) ++untimed;
-  CHECK(untimed == 15);
+  CHECK(untimed == 63);
   for (int i = 0; i < 5; ++i) CHECK(product.compute(kSize / 2).is_timed);
   CHECK(product.compute(kSize / 2).way == 0);
+}
+
+TEST_CASE("nearly the same size is the same") {
+  Product product({300, 100});
+  for (int i = 0; i < 6; ++i) CHECK(product.compute(kSize + i * 50).is_timed);
+  CHECK_FALSE(product.compute(kSize - 200).is_timed);
+  CHECK(product.compute(kSize - 200).way == 1);
+}
+
+TEST_CASE("where sizes take turns, so that no trial of either ends, the fastest so far stays") {
+  Product product({300, 100});
+  product.finish_trial(0);
+  int slow = 0;
+  constexpr int kCalls = 66, kTurns = 50;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (int i = 0; i < kCalls; ++i) slow += product.compute(turn % 2 == 0 ? kSize / 2 : kSize).way == 0;
+  }
+  CHECK(slow < kCalls * kTurns / 20);
 }
 
 }  // namespace

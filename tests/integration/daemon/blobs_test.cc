@@ -5,6 +5,8 @@
 
 #include "tests/integration/daemon/opened_blobs.h"
 #include "tests/support/project.h"
+#include "tests/support/skipped.h"
+#include "tests/support/tiny_disk.h"
 
 namespace dtrain::daemon {
 namespace {
@@ -70,6 +72,20 @@ TEST_CASE("missing() lists each unknown name once, in order") {
   const Sha256 a = sha256("a"), x = sha256("x"), y = sha256("y");
   CHECK(blobs->missing({y, a, x, y, a, x}) == std::vector<Sha256>{y, x});
   CHECK(blobs->missing({}).empty());
+}
+
+TEST_CASE("what a full disk does not take is refused, and is to be submitted again") {
+  const TemporaryFolder folder;
+  const test::TinyDisk disk(folder / "blobs", "size=1m");
+  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
+  const auto blobs = open_blobs(folder / "blobs");
+  const auto refused = put(*begin(*blobs), random_bytes(3 << 20, 1));
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code == Code::ResourceExhausted);
+  CHECK(refused.error().message == "keep the project's files in " + (folder / "blobs").native() + ": No space left on device");
+  CHECK(refused.error().hint == "free some disk space there (dtrain prune), and submit it again");
+  CHECK(files_in(folder / "blobs") == 0);
+  store(*blobs, {"small enough"});
 }
 
 TEST_CASE("two submissions of the same files at once are fine") {

@@ -1,7 +1,6 @@
 #include "runner/cleanup.h"
 
 #include <doctest/doctest.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "schema/snapshot.h"
 #include "tests/support/project.h"
 #include "tests/support/skipped.h"
+#include "tests/support/tiny_disk.h"
 
 namespace dtrain::runner {
 namespace {
@@ -278,24 +278,9 @@ TEST_CASE("what can't be collected is said, and the rest is collected") {
   CHECK(std::distance(fs::directory_iterator(ended.out / "ckpt"), {}) == 3);
 }
 
-// A small file system of its own; skipped where mounting is not allowed.
-struct TinyDiskAt {
-  const fs::path at;
-  bool mounted;
-  explicit TinyDiskAt(const fs::path& where) : at(where) {
-    fs::create_directories(at);
-    mounted = ::mount("tmpfs", at.c_str(), "tmpfs", 0, "size=1m") == 0;
-  }
-  TinyDiskAt(const TinyDiskAt&) = delete;
-  TinyDiskAt& operator=(const TinyDiskAt&) = delete;
-  ~TinyDiskAt() {
-    if (mounted) ::umount2(at.c_str(), MNT_DETACH);
-  }
-};
-
 TEST_CASE("outputs wait for room, and none has its name before it is whole") {
   EndedReplica ended("ckpt");
-  const TinyDiskAt disk(ended.out);
+  const test::TinyDisk disk(ended.out, "size=1m");
   if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
   test::write_file(ended.out / "filler", std::string(600 << 10, 'x'));
   test::write_file(ended.work / "ckpt/a", "a");

@@ -1,7 +1,6 @@
 #include "runner/spool.h"
 
 #include <fcntl.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <cstring>
@@ -10,6 +9,7 @@
 #include "schema/disk_room.h"
 #include "tests/integration/runner/kept_launch.h"
 #include "tests/support/skipped.h"
+#include "tests/support/tiny_disk.h"
 
 namespace dtrain::runner {
 namespace {
@@ -194,26 +194,19 @@ TEST_CASE("damage in an earlier segment costs its rest, declared") {
   CHECK(text.size() == (5u << 20) + strlen("<3145728+5242880>"));
 }
 
-// A small file system of its own; skipped where mounting is not allowed.
-struct TinyDisk {
+struct SmallSpools {
   SpoolFolder folder;
-  bool mounted;
-  explicit TinyDisk(const char* options)
-      : mounted(::mount("tmpfs", folder.path.c_str(), "tmpfs", 0, options) == 0) {}
-  TinyDisk(const TinyDisk&) = delete;
-  TinyDisk& operator=(const TinyDisk&) = delete;
-  ~TinyDisk() {
-    if (mounted) ::umount2(folder.path.c_str(), MNT_DETACH);
-  }
+  const test::TinyDisk disk;
+  explicit SmallSpools(const char* options) : disk(folder.path, options) {}
 };
 
 TEST_CASE("a full disk loses output, counted and declared in its place, and nothing else") {
-  TinyDisk disk("size=1m");
-  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
-  const LaunchDir& directory = disk.folder.directory;
+  SmallSpools small("size=1m");
+  if (!small.disk.mounted) return tests::say_skipped("mounting a small file system needs root");
+  const LaunchDir& directory = small.folder.directory;
   SpoolWriter writer(directory, kReplica, 0);
   writer.append("before ", 1);
-  const auto filler = disk.folder.path / "filler";
+  const auto filler = small.folder.path / "filler";
   {
     const Fd file(::open(filler.c_str(), O_WRONLY | O_CREAT, 0600));
     const std::string zeros(4096, '\0');
@@ -224,20 +217,20 @@ TEST_CASE("a full disk loses output, counted and declared in its place, and noth
   writer.append(big, 2);
   writer.append(big, 3);
   CHECK(writer.lost_bytes() == 20'000);
-  CHECK(disk.folder.read_from(0).find("before ") == 0);
+  CHECK(small.folder.read_from(0).find("before ") == 0);
   ::unlink(filler.c_str());
   writer.append("after", 4);
-  CHECK(disk.folder.read_from(0) == "before <7+20000>after");
-  CHECK(disk.folder.read_from(100) == "<100+19907>after");
+  CHECK(small.folder.read_from(0) == "before <7+20000>after");
+  CHECK(small.folder.read_from(100) == "<100+19907>after");
   CHECK(writer.end_offset() == 7 + 20'000 + 5);
 }
 
 TEST_CASE("output leaves room on the disk for its way to the daemon, and for what is no output") {
   constexpr uint64_t kDiskBytes = 4 << 20;
-  TinyDisk disk("size=4m");
-  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
-  const auto free_bytes = [&] { return std::filesystem::space(disk.folder.path).free; };
-  SpoolWriter writer(disk.folder.directory, kReplica, 0);
+  SmallSpools small("size=4m");
+  if (!small.disk.mounted) return tests::say_skipped("mounting a small file system needs root");
+  const auto free_bytes = [&] { return std::filesystem::space(small.folder.path).free; };
+  SpoolWriter writer(small.folder.directory, kReplica, 0);
   const std::string piece(64 << 10, 'x');
   while (writer.lost_bytes() == 0) writer.append(piece, 1);
   // The daemon's copy fits beside it.
@@ -252,34 +245,34 @@ TEST_CASE("output leaves room on the disk for its way to the daemon, and for wha
   CHECK(free_bytes() >= kDiskBytes / 16);
   CHECK(free_bytes() < kDiskBytes / 8);
   writer.finish(3);
-  const std::string text = disk.folder.read_from(0);
+  const std::string text = small.folder.read_from(0);
   CHECK(text.find('<') == kept);
   CHECK(writer.lost_bytes() > 0);
 }
 
 TEST_CASE("what a spool took has room in the log, though something else grew meanwhile") {
-  TinyDisk disk("size=12m");
-  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
-  SpoolWriter writer(disk.folder.directory, kReplica, 0);
+  SmallSpools small("size=12m");
+  if (!small.disk.mounted) return tests::say_skipped("mounting a small file system needs root");
+  SpoolWriter writer(small.folder.directory, kReplica, 0);
   while (writer.lost_bytes() == 0) writer.append(std::string(1000, 'x'), 1);
-  std::ofstream(disk.folder.path / "database") << std::string(256 << 10, 'd');
-  const Fd log(::open((disk.folder.path / "log").c_str(), O_WRONLY | O_CREAT, 0600));
+  std::ofstream(small.folder.path / "database") << std::string(256 << 10, 'd');
+  const Fd log(::open((small.folder.path / "log").c_str(), O_WRONLY | O_CREAT, 0600));
   CHECK(log_room_bytes(log.get()) >= writer.end_offset() - writer.lost_bytes());
 }
 
 TEST_CASE("a disk full from the first byte to the last") {
-  TinyDisk disk("size=4k,nr_inodes=2");
-  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
-  const auto taken = disk.folder.path / "taken";
+  SmallSpools small("size=4k,nr_inodes=2");
+  if (!small.disk.mounted) return tests::say_skipped("mounting a small file system needs root");
+  const auto taken = small.folder.path / "taken";
   Fd(::open(taken.c_str(), O_WRONLY | O_CREAT, 0600)).reset();
-  SpoolWriter writer(disk.folder.directory, kReplica, 0);
+  SpoolWriter writer(small.folder.directory, kReplica, 0);
   writer.append("lost", 1);
   writer.finish(1);
   CHECK(writer.end_offset() == 4);
-  CHECK(disk.folder.read_from(0).empty());
+  CHECK(small.folder.read_from(0).empty());
   ::unlink(taken.c_str());
   writer.finish(2);
-  CHECK(disk.folder.read_from(0) == "<0+4>");
+  CHECK(small.folder.read_from(0) == "<0+4>");
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ class RandomSpec {
     spec.engine.in_step = !servers || sync;
     spec.engine.section = fmt::format(
         "model:\n  mlp:\n    hidden:\n      - 7\n      - 300\ndata:\n  train: {}\nstrategy:{}\nbatch: {}\n",
-        yaml_scalar(words()),
+        yaml_scalar(text()),
         servers ? fmt::format("\n  parameter-server:\n    mode: {}", sync ? "sync" : "ssp")
                 : " multi-worker-mirrored",
         number(10, 1000));

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "cli/copy_outputs.h"
 #include "cli/redial.h"
 #include "cli/remote_outputs.h"
 #include "cli/signals.h"
@@ -86,6 +87,7 @@ class Receiver {
   // What came of a file that broke off is gone.
   void break_off() { file_.reset(); }
   bool has(const std::string& path) const { return come_.contains(path); }
+  size_t count() const { return come_.size(); }
 
   std::vector<std::string> changed() && { return std::move(changed_); }
 
@@ -183,14 +185,16 @@ Result<FetchedOutputs> fetch_outputs(const OutputsSource& source, const std::str
     TRY(status);
   }
   int stopped_by = 0;
+  size_t files_come = 0;
   Status read = ok();
   {
     Signals signals({SIGINT, SIGQUIT, SIGTERM, SIGHUP});
     Receiver receiver(tree, renamed);
     read = read_all(source, id, files, signals, stopped_by, receiver);
+    files_come = receiver.count();
     for (std::string& changed : std::move(receiver).changed()) fetched.left_out.push_back(std::move(changed));
   }
-  if (stopped_by != 0) end_by(stopped_by);
+  if (stopped_by != 0) end_copying(stopped_by, files_come);
   TRY(read);
   fetched.items = plan.names().size();
   return fetched;

@@ -6,13 +6,13 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/copy_outputs.h"
 #include "cli/escapes.h"
 #include "cli/fetch_outputs.h"
 #include "cli/json_output.h"
@@ -127,55 +127,6 @@ Result<int> list(const OutputOptions& options, const CommandContext& context) {
   return 0;
 }
 
-// With all that is in it, over what is there. What is neither file, directory nor link is left out.
-Status copy_all(const fs::path& from, const fs::path& to, std::vector<std::string>& left_out) {
-  std::error_code failed, ignored;
-  const fs::file_status what = fs::symlink_status(from, ignored);
-  const bool over_link = fs::is_symlink(fs::symlink_status(to, ignored));
-  if (fs::is_directory(what)) {
-    const bool made = fs::create_directory(to, from, failed);
-    // One that nobody may write to gets its mode when all is in it.
-    if (made) fs::permissions(to, what.permissions() | fs::perms::owner_all, failed);
-    fs::directory_iterator entry;
-    if (!failed) entry = fs::directory_iterator(from, failed);
-    for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
-      TRY(copy_all(entry->path(), to / entry->path().filename(), left_out));
-    }
-    if (made && !failed) fs::permissions(to, what.permissions(), failed);
-  } else if (fs::is_symlink(what)) {
-    if (over_link || fs::is_regular_file(to, ignored)) fs::remove(to, failed);
-    if (!failed) fs::copy_symlink(from, to, failed);
-  } else if (fs::is_regular_file(what)) {
-    if (over_link) fs::remove(to, failed);   // not what it leads to
-    if (!failed) fs::copy_file(from, to, fs::copy_options::overwrite_existing, failed);
-  } else {
-    left_out.push_back(from.filename().string());
-  }
-  if (failed) {
-    return errno_error(fmt::format("copying {} to {}", from.string(), to.string()), failed.value());
-  }
-  return ok();
-}
-
-// Copies files and folders of the output into `target`; unless forced none of them, if one is there.
-Status copy_into(const fs::path& target, const std::vector<fs::path>& sources, bool force,
-                 std::vector<std::string>& left_out) {
-  std::set<fs::path> taken;
-  for (const fs::path& from : sources) {
-    std::error_code failed;
-    const fs::path to = target / from.filename();
-    if (!taken.insert(to).second) {
-      return Error{Code::InvalidArgument, "two of these would be " + to.string(),
-                   "take one of them at a time, with -t DIR"};
-    }
-    if (!force && fs::exists(fs::symlink_status(to, failed))) {
-      return Error{Code::AlreadyExists, to.string() + " exists", "-f overwrites"};
-    }
-  }
-  for (const fs::path& from : sources) TRY(copy_all(from, target / from.filename(), left_out));
-  return ok();
-}
-
 // The ID may be left out before files: a first word that is no ID is a file.
 OutputOptions with_id_apart(OutputOptions options) {
   if (!options.id.empty() && !parse_id_pattern(options.id).ok()) {
@@ -240,12 +191,9 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
   }
   fs::create_directories(target, failed);
   if (failed) return errno_error("creating " + target.string(), failed.value());
-  std::vector<std::string> left_out;
-  TRY(copy_into(target, sources, options.force, left_out));
-  if (!left_out.empty()) {
-    fmt::print(stderr, "left out, being sockets, fifos or devices: {}\n", on_one_line(fmt::format("{}", fmt::join(left_out, ", "))));
-  }
-  tell_copied(sources.size(), target);
+  TRY(const CopiedOutputs copied, copy_outputs(sources, target, options.force));
+  tell_left_out(copied.left_out);
+  tell_copied(copied.items, target);
   return 0;
 }
 

@@ -24,6 +24,7 @@
 #include "cli/forwarded_ports.h"
 #include "cli/looked_at.h"
 #include "cli/redial.h"
+#include "cli/remote.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
 #include "schema/clock.h"
@@ -284,9 +285,20 @@ class PortForward {
   int64_t last_words_ms_ = 0;                   // until when what was said before is waited for; of boottime_ms()
 };
 
+// A single number is a port, and may be meant as an experiment.
+Status check_is_port(Connection& connection, const ForwardedPorts& typed, const std::vector<std::string>& words) {
+  if (!typed.id.empty() || words.size() != 1 || !parse_experiment_id(words.front()).ok()) return ok();
+  pb::ShowRequest request;
+  request.set_id(words.front());
+  if (!connection.show(request).ok()) return ok();   // there is no such experiment
+  return Error{Code::InvalidArgument, fmt::format("which port of {}?", words.front()),
+               fmt::format("{0} port-forward {1} 6006; port {1} of the newest: {0} port-forward {1}:{1}", called(), words.front())};
+}
+
 Result<int> port_forward(const std::vector<std::string>& words, const CommandContext& context) {
   TRY(const ForwardedPorts typed, forwarded_ports(words));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  TRY(check_is_port(connection, typed, words));
   TRY(const std::string id, looked_at(connection, typed.id));
   TRY(const IdPattern pattern, parse_id_pattern(id));
   return PortForward(connection, context, id, pattern).run(typed.ports);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/errors.h"
+#include "cli/last_words.h"
 #include "cli/lost_output.h"
 #include "cli/redial.h"
 #include "cli/remote.h"
@@ -226,6 +227,8 @@ class Session {
     request.add_ids(options_.request.id());
     auto reply = connection_.kill(request);
     signals_.end_at_next();
+    goes_on_ = fmt::format("dtrain: {0} is still being killed; at once: {1} kill --force {0}\n", options_.request.id(), called());
+    if (!context_.json) last_words_.emplace().become(goes_on_);
     if (!reply.ok()) {
       print_error(reply.error(), context_.json);
       finish(WatchHow::Detached);
@@ -266,6 +269,8 @@ class Session {
   size_t folded_ = 0;
   bool done_ = false;
   bool killed_ = false;
+  std::string goes_on_;                    // of what is left when a person leaves
+  std::optional<LastWords> last_words_;    // once it is killed
   Redial redial_;
 };
 

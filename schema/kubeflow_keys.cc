@@ -107,6 +107,17 @@ const TextFormat kField{"a field that there is here: the pod's name, namespace, 
                         [](std::string_view text) { return !word_of_field(text, {}).empty(); }};
 const TextFormat kResourceName{"the name of a resource", "", [](std::string_view text) { return !text.empty(); }};
 
+// With what is dropped before anything is checked: of these, too, a name may be mistyped.
+std::vector<Key> with_dropped(std::vector<Key> keys, const Names& missed, const Names& silent) {
+  for (const Names* names : {&missed, &silent}) {
+    for (const std::string_view name : *names) {
+      const bool is_there = std::ranges::any_of(keys, [&](const Key& key) { return key.name == name; });
+      if (!is_there) keys.push_back({name, text(kAnyText), "", false, false, true});
+    }
+  }
+  return keys;
+}
+
 Shape texts(std::string_view expected) {
   return list(expected, text(kAnyText), 1000, 0);
 }
@@ -132,19 +143,20 @@ Shape environment_entry() {
 
 Shape container() {
   return map("a container",
-             {{"name", text(kAnyText), "", true},
+             with_dropped({{"name", text(kAnyText), "", true},
               {"image", text(kSomeText)},
               {"workingDir", text(kAbsolutePath)},
               {"volumeMounts", texts("a list of name and mountPath")},
               {"command", texts("a list of words")},
               {"args", texts("a list of words")},
               {"env", list("a list of name and value", environment_entry(), 1000, 0)},
-              {"resources", map("a map of limits and requests", {{"limits", amounts()}, {"requests", amounts()}, {"claims", refused("devices are asked for as nvidia.com/gpu here")}})}});
+              {"resources", map("a map of limits and requests", {{"limits", amounts()}, {"requests", amounts()}, {"claims", refused("devices are asked for as nvidia.com/gpu here")}})}}, kContainerMissed, kContainerSilent));
 }
 
 Shape replicas(const Names& policies) {
-  const auto pod = map("a pod", {{"containers", list("a list of containers", container()), "", true},
-                                 {"terminationGracePeriodSeconds", integer(0, 31'622'400)}});
+  const auto pod = map("a pod", with_dropped({{"containers", list("a list of containers", container()), "", true},
+                                              {"terminationGracePeriodSeconds", integer(0, 31'622'400)}},
+                                             kPodMissed, kPodSilent));
   return map("a map of replicas, restartPolicy and template",
              {{"replicas", integer(0, 10'000)},
               {"restartPolicy", word(policies)},
@@ -166,7 +178,7 @@ Shape job(ManifestKind kind) {
   }
   std::vector<Key> keys = policy_keys();
   keys.push_back({replicas_key(kind), map(expected, std::move(roles)), "", true});
-  keys.push_back({"runPolicy", either("a map", {nothing(), map("a map", policy_keys())})});
+  keys.push_back({"runPolicy", either("a map", {nothing(), map("a map", with_dropped(policy_keys(), kPolicyMissed, kPolicySilent))})});
   switch (kind) {
     case ManifestKind::TfJob:
       keys.push_back({"successPolicy", word({"AllWorkers"})});
@@ -190,7 +202,7 @@ Shape job(ManifestKind kind) {
       keys.push_back({"runLauncherAsWorker", either("false", {only_false(), refused("the launcher runs no ranks here; write one worker more")})});
       break;
   }
-  return map("what the job is", std::move(keys));
+  return map("what the job is", with_dropped(std::move(keys), kJobMissed, kJobSilent));
 }
 
 Shape whole(ManifestKind kind) {

@@ -26,7 +26,7 @@ Code code_of_errno(int errno_value) {
 std::string hint_of_errno(int errno_value) {
   switch (errno_value) {
     case ENOSPC:
-    case EDQUOT: return "free some disk space; what waited goes on by itself";
+    case EDQUOT: return "free some disk space";
     case EFBIG: return "raise the limit of a file's size (ulimit -f)";
     case EMFILE:
     case ENFILE: return "raise the limit of open files (ulimit -n)";

@@ -267,9 +267,11 @@ class Checker {
   std::string describe_unknown(const YamlEntry& entry, const Shape& shape) const {
     const std::string& name = entry.key;
     if (name == kMergeKey) return std::string(kNoMergeKeys);
-    std::vector<std::string_view> known;
+    std::vector<std::string_view> known, listed;
     for (const Key& key : shape.keys) {
-      if (key.shape.kind != Kind::Refused) known.push_back(key.name);
+      if (key.shape.kind == Kind::Refused) continue;
+      known.push_back(key.name);
+      if (!key.unlisted) listed.push_back(key.name);
     }
     const KnownPlace elsewhere = find_elsewhere(whole_, name, "", &root_);
     if (elsewhere.shape) {
@@ -279,7 +281,7 @@ class Checker {
     if (!meant.empty()) return fmt::format("unknown key; did you mean '{}'?", meant);
     if (known.empty()) return "unknown key, expected none";
     std::string all;
-    for (const std::string_view key : known)
+    for (const std::string_view key : listed)
       all += fmt::format("{}{}", all.empty() ? "" : ", ", key);
     return fmt::format("unknown key, expected one of {}", all);
   }

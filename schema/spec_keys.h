@@ -49,6 +49,7 @@ struct Key {
   std::string_view about = {};  // one sentence for the editor
   bool required = false;
   bool optional_section = false;  // its keys are suggested only in a file that has it
+  bool unlisted = false;          // among those that may stand there, too many to list all
 };
 
 // The whole file. Built on first use, never changed.

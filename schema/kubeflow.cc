@@ -387,9 +387,10 @@ void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& probl
   normalise_roles(manifest, *kind);
   const YamlNode* const spec = value_of(&manifest, "spec");
   const bool is_autoscaled = value_of(value_of(spec, "elasticPolicy"), "metrics") != nullptr;
-  std::vector<std::string> missed;
+  Missed missed;
   drop_unused(manifest, *kind, missed);
-  if (!missed.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(missed, ", ")));
+  if (!missed.lacking.empty()) notes.push_back(fmt::format("not to be had here, and the program may need it: {}", fmt::join(missed.lacking, ", ")));
+  if (!missed.idle.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(missed.idle, ", ")));
   check_tree(manifest, manifest_shape(*kind), problems);
   if (!problems.empty()) return;
   if (auto tree = Translation(manifest, *kind, is_autoscaled, given, problems, notes).dtrain_yml()) manifest = std::move(*tree);

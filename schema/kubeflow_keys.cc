@@ -11,6 +11,7 @@
 #include "schema/kubeflow_volumes.h"
 #include "schema/shapes.h"
 #include "schema/spec_check.h"
+#include "schema/spec_read.h"
 
 namespace dtrain {
 
@@ -46,7 +47,7 @@ const Names kJobSilent{"cleanPodPolicy", "sshAuthMountPath", "mpiImplementation"
 
 class Dropper {
  public:
-  explicit Dropper(std::vector<std::string>& missed) : missed_(missed) {}
+  explicit Dropper(Missed& missed) : missed_(missed) {}
 
   void drop_resources(YamlNode* amounts) {
     if (amounts == nullptr) return;
@@ -72,14 +73,28 @@ class Dropper {
     const YamlNode& value = entry.value;
     if (value.kind != YamlNode::Kind::Scalar && value.items.empty() && value.entries.empty()) return true;
     if (value.kind == YamlNode::Kind::Scalar && as_boolean(value) == false) return true;
-    const std::string begins = entry.key + " ";
-    if (std::ranges::none_of(missed_, [&](const std::string& said) { return said.starts_with(begins); })) {
-      missed_.push_back(fmt::format("{} (line {})", entry.key, entry.place.line));
+    if (entry.key == "envFrom") {
+      for (const YamlNode& source : value.items) add(missed_.lacking, source_name(source), source.place.line);
+      return true;
     }
+    add(entry.key == "initContainers" ? missed_.lacking : missed_.idle, entry.key, entry.place.line);
     return true;
   }
+  static void add(std::vector<std::string>& to, const std::string& name, int line) {
+    const std::string begins = name + " ";
+    if (std::ranges::any_of(to, [&](const std::string& said) { return said.starts_with(begins); })) return;
+    to.push_back(fmt::format("{} (line {})", name, line));
+  }
+  // "secretRef keys", of envFrom.
+  static std::string source_name(const YamlNode& source) {
+    for (const YamlEntry& entry : source.entries) {
+      const YamlNode* const name = value_of(&entry.value, "name");
+      if (name != nullptr && name->kind == YamlNode::Kind::Scalar) return entry.key + " " + name->text;
+    }
+    return "envFrom";
+  }
 
-  std::vector<std::string>& missed_;
+  Missed& missed_;
 };
 
 YamlNode* below(YamlNode* map, std::string_view key) {
@@ -257,7 +272,7 @@ bool is_gpu_resource(std::string_view name) {
          name.starts_with("gpu.intel.com/");
 }
 
-void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>& missed) {
+void drop_unused(YamlNode& manifest, ManifestKind kind, Missed& missed) {
   drop_nulls(manifest);
   Dropper dropper(missed);
   std::erase_if(manifest.entries, [](const YamlEntry& entry) { return entry.key == "status"; });
@@ -274,7 +289,7 @@ void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>
     YamlNode* const pod_template = role.value.find("template");
     dropper.drop(pod_template, {}, {"metadata"});
     YamlNode* const pod = below(pod_template, "spec");
-    if (pod != nullptr) simplify_volumes(*pod, missed);
+    if (pod != nullptr) simplify_volumes(*pod, missed.lacking);
     dropper.drop(pod, kPodMissed, kPodSilent);
     YamlNode* const containers = below(pod, "containers");
     if (containers == nullptr) continue;

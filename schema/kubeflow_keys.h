@@ -30,7 +30,11 @@ bool is_gpu_resource(std::string_view name);
 
 // Takes out what only Kubernetes uses, and what is null, which there is the same as left out. Names of those that somebody may miss are added to `missed`, each once:
 // "initContainers (line 12)".
-void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>& missed);
+struct Missed {
+  std::vector<std::string> idle;      // what says where and how it is to run
+  std::vector<std::string> lacking;   // what its program may need: volumes, variables, files that others make
+};
+void drop_unused(YamlNode& manifest, ManifestKind kind, Missed& missed);
 
 // Processes a node, where it is a number.
 std::optional<int> parse_processes(std::string_view text);

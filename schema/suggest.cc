@@ -40,15 +40,16 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
   if (word.empty() || word.size() > kMaxBytes) return {};
   std::string_view best;
   // A third of the letters may be wrong, one in a short word.
-  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
+  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1, best_letters = 0;
   for (const std::string_view candidate : known) {
     // "memory" for "mem", "gpu" for "gpus": one is how the other starts.
     const bool prefix = std::min(word.size(), candidate.size()) >= 3 &&
                         (word.starts_with(candidate) || candidate.starts_with(word));
-    const size_t distance = prefix ? 1 : edit_distance(word, candidate);
-    if (distance < best_distance) {
+    const size_t letters = edit_distance(word, candidate), distance = prefix ? 1 : letters;
+    if (distance < best_distance || (distance == best_distance && !best.empty() && letters < best_letters)) {
       best = candidate;
       best_distance = distance;
+      best_letters = letters;
     }
   }
   return best;

@@ -136,7 +136,7 @@ TEST_CASE("volumes that lie on nodes are mounts, empty ones directories, and oth
                                                   "/scratch (line 1) is there in an image alone"});
   CHECK(spec->mounts == std::vector<HostMount>{{"/nfs/sets/mnist", "/mnt/sets", true}});
   CHECK(spec->decider().run == std::vector<std::string>{"mkdir -p '/tmp/a b'", "cd \"${DTRAIN_IMAGE_DIR}\"", "a"});
-  CHECK(notes == std::vector<std::string>{"without Kubernetes these do nothing: the volume claim (line 1), the volume none (line 1)"});
+  CHECK(notes == std::vector<std::string>{"not to be had here, and the program may need it: the volume claim (line 1), the volume none (line 1)"});
   const std::string mounted = job("[{name: sets, mountPath: /mnt/sets}]", volumes);
   CHECK(spec_with(mounted, {{"train.mounts", "[/other:/mnt/sets]"}}).mounts == std::vector<HostMount>{{"/other", "/mnt/sets"}});
   CHECK(spec_with(mounted, {{"train.image", "null"}, {"train.mounts", "null"}}).mounts.empty());

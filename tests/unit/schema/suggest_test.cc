@@ -21,6 +21,7 @@ TEST_CASE("the nearest word is suggested only when it is near") {
   CHECK(nearest("gpu", known) == "gpus");
   CHECK(nearest("memory", known) == "mem");
   CHECK(nearest("colour", known).empty());
+  CHECK(nearest("imagePullPolcy", {"image", "imagePullPolicy", "imagePullSecrets"}) == "imagePullPolicy");
   CHECK(nearest("", known).empty());
   CHECK(nearest(std::string(100000, 'c'), known).empty());
 }

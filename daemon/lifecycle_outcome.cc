@@ -360,7 +360,8 @@ void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica*
 void conclude(const Experiment& experiment, Replica& replica) {
   if (replica.end) return;
   const Outcome& outcome = *experiment.outcome;
-  if (outcome.state == State::Finished || (outcome.state == State::Failed && serves(replica.id.role))) {
+  const bool served = serves(replica.id.role) && replica.started_unix_ms != 0;
+  if (outcome.state == State::Finished || (outcome.state == State::Failed && served)) {
     replica.end = State::Finished;
     const bool by_itself = replica.exit && !replica.stop_sent;
     replica.reason = !by_itself                   ? kEndedWith

@@ -92,6 +92,27 @@ void add_env(const std::vector<std::string>& words, Spec& spec) {
   }
 }
 
+// Each word by itself: in the file they have other places.
+Status check_env(const std::vector<std::string>& words, Spec spec) {
+  ParseOptions parsing;
+  parsing.file_name = "command line";
+  parsing.has_lines = false;
+  for (const std::string& word : words) {
+    spec.env.clear();
+    spec.env_from_shell.clear();
+    add_env({word}, spec);
+    const auto parsed = parse_spec(to_yaml(spec), parsing);
+    if (parsed.ok()) continue;
+    const std::string& said = parsed.error().message;
+    constexpr std::string_view kPlace = "train.env";
+    const size_t place = said.find(kPlace);
+    const size_t why = place == said.npos ? said.npos : said.find(": ", place);
+    if (why == said.npos) return parsed.error();
+    return Error{Code::InvalidArgument, fmt::format("--env {}: {}", word, said.substr(why + 2, said.find('\n', why) - why - 2)), parsed.error().hint};
+  }
+  return ok();
+}
+
 Result<Prepared> prepare(const TrainOptions& options) {
   Prepared prepared;
   if (options.form.is_given()) {
@@ -135,11 +156,8 @@ Result<Prepared> prepare(const TrainOptions& options) {
   }
   TRY(put_awaited(options.awaited, spec));
   if (!options.env.empty()) {
+    TRY(check_env(options.env, spec));
     add_env(options.env, spec);
-    ParseOptions again;
-    again.file_name = "command line";
-    again.has_lines = false;
-    TRY(parse_spec(to_yaml(spec), again));
   }
   return prepared;
 }

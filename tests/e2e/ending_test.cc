@@ -274,7 +274,9 @@ TEST_CASE("a second Ctrl-C, once the experiment is being killed, leaves train --
   train->signal(SIGINT);
   train->wait_for("STOPPING");
   train->signal(SIGINT);
-  CHECK(train->wait().code == 128 + SIGINT);
+  const Output left = train->wait();
+  CHECK(left.code == 128 + SIGINT);
+  CHECK_MESSAGE(left.err.ends_with("dtrain: 1 is still being killed; at once: dtrain kill --force 1\n"), left.err);
   CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "STOPPING");
 }
 

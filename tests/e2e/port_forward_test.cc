@@ -209,6 +209,7 @@ TEST_CASE("what is wrong about a port-forward is said at once") {
   CHECK(refusal_of({"1", "8888", "8888:80"}).find("would lead to two places") != std::string::npos);
   CHECK(refusal_of({}).find("which port?") != std::string::npos);
   CHECK(refusal_of({"7", "80"}).find("7") != std::string::npos);
+  CHECK(refusal_of({"1"}) == "dtrain: which port of 1?\n  hint: dtrain port-forward 1 6006; port 1 of the newest: dtrain port-forward 1:1\n");
   CHECK(refusal_of({"1.worker.1", "0:80"}).find("experiment 1 has no 1.worker.1") != std::string::npos);
   // The replica's own server has that one.
   CHECK(refusal_of({"1", fmt::format("{}", scene.port)}).find(fmt::format("port {} of this machine is in use by another program", scene.port)) != std::string::npos);

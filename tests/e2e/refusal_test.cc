@@ -287,9 +287,11 @@ TEST_CASE("names of what is not there: experiments, replicas, commands, paramete
   output = cluster.run({"statsu"});
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("status") != std::string::npos, output.err);
+  output = cluster.run({"train", "--env", "B=1", "--env", "OUTPUT_DIR=/y", "--env", "A=2"}, project);
+  CHECK_MESSAGE(output.err == "dtrain: --env OUTPUT_DIR=/y: OUTPUT_DIR is set by dtrain itself; remove it\n", output.err);
   output = cluster.run({"train", "--env", "1=2"}, project);
   CHECK(output.code == 2);
-  CHECK_MESSAGE(output.err.starts_with("dtrain: command line: train.env.1: "), output.err);
+  CHECK_MESSAGE(output.err == "dtrain: --env 1=2: '1' is not the name of an environment variable\n", output.err);
   output = cluster.run({"train", "--workrs", "2"}, project);
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("--workers") != std::string::npos, output.err);

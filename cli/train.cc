@@ -92,16 +92,21 @@ void add_env(const std::vector<std::string>& words, Spec& spec) {
   }
 }
 
-// Each word by itself: in the file they have other places.
-Status check_env(const std::vector<std::string>& words, Spec spec) {
-  ParseOptions parsing;
-  parsing.file_name = "command line";
-  parsing.has_lines = false;
+Result<Spec> parsed_again(const Spec& spec) {
+  ParseOptions again;
+  again.file_name = "command line";
+  again.has_lines = false;
+  return parse_spec(to_yaml(spec), again);
+}
+
+// Each word by itself first: among all others they have places that nobody typed.
+Status check_env(const std::vector<std::string>& words, const Spec& spec) {
   for (const std::string& word : words) {
-    spec.env.clear();
-    spec.env_from_shell.clear();
-    add_env({word}, spec);
-    const auto parsed = parse_spec(to_yaml(spec), parsing);
+    Spec alone = spec;
+    alone.env.clear();
+    alone.env_from_shell.clear();
+    add_env({word}, alone);
+    const auto parsed = parsed_again(alone);
     if (parsed.ok()) continue;
     const std::string& said = parsed.error().message;
     constexpr std::string_view kPlace = "train.env";
@@ -158,6 +163,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   if (!options.env.empty()) {
     TRY(check_env(options.env, spec));
     add_env(options.env, spec);
+    TRY(parsed_again(spec));
   }
   return prepared;
 }

@@ -31,13 +31,16 @@ TEST_CASE("a gang leaves the host that one of its replicas named by what it prin
   // The worker's device breaks. The master sees that the other end is gone, and fails before the worker has said why.
   const fs::path failed = cluster.folder() / "failed";
   REQUIRE(::mkfifo(failed.c_str(), 0600) == 0);
+  // It waits without a child: a shell that has just forked one may lose a TERM that comes for that.
+  const fs::path nothing = cluster.folder() / "nothing";
+  REQUIRE(::mkfifo(nothing.c_str(), 0600) == 0);
   const fs::path project = cluster.project(
       "project: p\ntrain:\n  framework: pytorch\n  resources: {cpus: 1, mem: 32}\n  stop-grace: 1h\n  pytorch: {distributed: {worker: 2}}\n  restart: {limit: 1, backoff: 0s}\n"
       "  failure-policy: [{printed: 'uncorrectable (ECC|NVLink) error', action: exclude-host}, {action: fail}]\n  run: |\n"
       "    [ $DTRAIN_ATTEMPT = 1 ] || exit 0\n"
       "    if [ $RANK = 0 ]; then read go < " + failed.string() + "; echo connection reset; exit 7; fi\n"
       "    trap 'echo RuntimeError: uncorrectable ECC error; exit 1' TERM\n"
-      "    echo go > " + failed.string() + "\n    while :; do sleep 1000 & wait; done\n");
+      "    echo go > " + failed.string() + "\n    while :; do read line < " + nothing.string() + "; done\n");
   const Output output = cluster.run({"train"}, project);
   CHECK_MESSAGE(output.code == 0, output.all());
   const Json status = status_of(cluster, "1");

@@ -68,6 +68,10 @@ class Copying {
     if (fs::is_directory(fs::symlink_status(to, ignored))) return errno_error(said(from, to), EISDIR);
     Status copied = copy_file(from, to);
     if (copied.ok()) return ok();
+    if (copied.error().code == Code::InvalidArgument) {   // a name of dtrain's own
+      left_out_.push_back(copied.error().message);
+      return ok();
+    }
     return std::move(copied).error().with_context(said(from, to));
   }
   Status copy_file(const fs::path& from, const fs::path& to) {

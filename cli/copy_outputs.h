@@ -12,7 +12,7 @@ namespace dtrain::cli {
 
 struct CopiedOutputs {
   size_t items = 0;
-  std::vector<std::string> left_out;   // what is neither file, directory nor link, or was written to meanwhile
+  std::vector<std::string> left_out;   // what is neither file, directory nor link, was written to meanwhile, or has a name of dtrain's own
 };
 
 // Each of `sources`, with all that is in it, into `target`, which is there; unless forced none of them, if one is there.

@@ -60,7 +60,7 @@ struct Then {
 
 // Of how many elements a background must be before it is left out: less does not pay, or not on every processor that runs these kernels.
 struct BackgroundShares {
-  static constexpr int64_t kWide = 512;   // columns
+  static constexpr int64_t kWide = 512, kStep = 16;   // columns; only of products that have a multiple of the latter
   float of_wide = 0.7f, of_narrow = 0.7f;
   float of_gradient = 0.7f;
   int64_t shortest_leaf = 16;   // with a gradient

@@ -28,7 +28,7 @@ namespace dtrain::engine::DTRAIN_ISA {
 // Of a panel: as many sums are on their way at once as it takes to wait for none.
 inline constexpr int kSparseVectors = 8;
 inline constexpr int64_t kSparseColumns = kSparseVectors * kLanes<float>;
-inline constexpr int64_t kSparseStep = 16;   // columns come in so many
+inline constexpr int64_t kSparseStep = BackgroundShares::kStep;   // columns come in so many
 // Elements of a panel that stay in the first-level cache while all of A goes over them.
 inline constexpr int64_t kSparsePanel = 8192;
 // What goes over a panel at once: more would push everything else out of the second-level cache.

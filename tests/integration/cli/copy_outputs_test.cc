@@ -42,6 +42,18 @@ TEST_CASE("files, folders and links are copied as they are, and what is none of 
   CHECK(read_file(here / "model") == "others");
 }
 
+TEST_CASE("a file of a host's own is left out, and stops nothing") {
+  const test::TemporaryFolder folder;
+  write_file(folder / "out/.dtrain-x", "");
+  write_file(folder / "out/model", "weights");
+  fs::create_directories(folder / "here");
+  const auto copied = copy_outputs({folder / "out/.dtrain-x", folder / "out/model"}, folder / "here", false);
+  REQUIRE(copied.ok());
+  CHECK(copied->left_out == std::vector<std::string>{"'.dtrain-x' is a name of dtrain's own"});
+  CHECK(read_file(folder / "here/model") == "weights");
+  CHECK_FALSE(fs::exists(folder / "here/.dtrain-x"));
+}
+
 TEST_CASE("a file does not take the place of a directory") {
   const test::TemporaryFolder folder;
   write_file(folder / "out/model", "weights");

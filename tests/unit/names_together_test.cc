@@ -116,10 +116,14 @@ Declared declared_by(const std::string& text) {
   return declared;
 }
 
-std::vector<Declared> declarations_of(const fs::path& file) {
-  static const std::regex opens_namespace(R"(namespace(\s+[\w:]+)?\s*$)");
+std::string text_of(const fs::path& file) {
   std::ostringstream bytes;
   bytes << std::ifstream(file).rdbuf();
+  return bytes.str();
+}
+
+std::vector<Declared> declarations_of(const fs::path& file) {
+  static const std::regex opens_namespace(R"(namespace(\s+[\w:]+)?\s*$)");
   std::vector<Declared> all;
   std::vector<std::string> open;   // namespaces by name, "" unnamed; "{" anything else
   std::string statement;
@@ -136,7 +140,7 @@ std::vector<Declared> declarations_of(const fs::path& file) {
     }
     statement.clear();
   };
-  for (const char c : bare(bytes.str())) {
+  for (const char c : bare(text_of(file))) {
     std::smatch found;
     if (c == '{' && std::regex_search(statement, found, opens_namespace)) {
       std::string name = found[1];
@@ -203,12 +207,55 @@ void check_folder(const fs::path& folder) {
   }
 }
 
+// "test::read_file": that a file says plainly read_file for it, in a namespace where another one means its own by that.
+struct Shortened {
+  std::string scope, whole, name;
+};
+
+std::vector<Shortened> shortened_in(const fs::path& file) {
+  static const std::regex declaration(R"(\busing ((?:\w+::)+([a-z]\w*));)"), opens(R"(\nnamespace ([\w:]+) \{)");
+  const std::string code = "\n" + bare(text_of(file));
+  std::smatch scope;
+  if (!std::regex_search(code, scope, opens)) return {};
+  std::vector<Shortened> all;
+  for (std::sregex_iterator found(code.begin(), code.end(), declaration), end; found != end; ++found) all.push_back({scope[1], (*found)[1], (*found)[2]});
+  return all;
+}
+
+// Whether a file of that namespace calls a function by that name alone, and doesn't say whose it means.
+bool means_another(const fs::path& file, const Shortened& shortened) {
+  const std::string code = "\n" + bare(text_of(file));
+  return code.find("\nnamespace " + shortened.scope + " {") != code.npos && code.find("using " + shortened.whole + ";") == code.npos &&
+         std::regex_search(code, std::regex(R"((^|[^\w:.>]))" + shortened.name + R"(\()"));
+}
+
+void check_shortened(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() == ".cc") files.push_back(entry.path());
+  }
+  for (const fs::path& file : files) {
+    for (const Shortened& shortened : shortened_in(file)) {
+      for (const fs::path& other : files) {
+        INFO(file << " uses " << shortened.whole << ", " << other << " calls another");
+        CHECK_FALSE(means_another(other, shortened));
+      }
+    }
+  }
+}
+
 TEST_CASE("what files of a folder call the same is the same") {
-  for (const std::string folder : {"schema", "cli", "daemon", "runner", "engine"}) check_folder(fs::path(SOURCE_DIR) / folder);
+  for (const std::string folder : {"schema", "cli", "daemon", "runner", "engine"}) {
+    check_folder(fs::path(SOURCE_DIR) / folder);
+    check_shortened(fs::path(SOURCE_DIR) / folder);
+  }
 }
 
 TEST_CASE("so it is in tests of one level") {
-  for (const std::string level : {"unit", "integration", "e2e", "sim"}) check_folder(fs::path(SOURCE_DIR) / "tests" / level);
+  for (const std::string level : {"unit", "integration", "e2e", "sim"}) {
+    check_folder(fs::path(SOURCE_DIR) / "tests" / level);
+    check_shortened(fs::path(SOURCE_DIR) / "tests" / level);
+  }
 }
 
 TEST_CASE("the look at a text sees what it declares in unnamed namespaces") {

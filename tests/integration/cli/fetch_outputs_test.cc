@@ -121,7 +121,7 @@ struct OutputScene {
   Result<FetchedOutputs> fetch(const std::vector<fs::path>& paths = {}, bool force = false) {
     return fetch_outputs({[this]() -> RpcChannel& { return channel; }, again}, "4", paths, target, force);
   }
-  std::string text(const std::string& path) const { return read_file(target / path).value().value_or("nothing"); }
+  std::string text(const std::string& path) const { return dtrain::read_file(target / path).value().value_or("nothing"); }
 };
 
 TEST_CASE("all of it, or what is named by its last name, comes as it is there") {

@@ -174,7 +174,7 @@ TEST_CASE("a damaged byte anywhere is never taken for output") {
   for (size_t at = whole_first; at < bytes.size(); ++at) {
     std::string damaged = bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    REQUIRE(write_file(path, damaged).ok());
+    REQUIRE(dtrain::write_file(path, damaged).ok());
     SpoolReader reader(folder.directory, kReplica, 0);
     CHECK(SpoolFolder::rest_of(reader) == "first ");
     CHECK(!reader.next()->has_value());

@@ -3,9 +3,10 @@
 
 Each mutant is one file of the core, changed in a temporary folder, compiled and linked as the build
 directory does it. The simulation is run with it, and where it sees nothing, the unit tests of the core.
-Prints a table; returns 1 when a mutant survived. By hand only: a compiler's run for each mutant.
+Prints a table; returns 1 when a mutant survived. By hand: a compiler's run for each mutant.
 
     tests/sim/mutants.py [--build DIR] [-j N] [WORD...]   only mutants whose words have each WORD
+    tests/sim/mutants.py --check                          none; a test: each has its place in its file
 """
 
 import argparse
@@ -25,6 +26,7 @@ OUTCOME, TURN = "daemon/lifecycle_outcome.cc", "daemon/lifecycle_turn.cc"
 FITNESS = "daemon/placement_fitness.cc"
 TABLE, QUEUE, MODEL = "daemon/lifecycle.cc", "daemon/queue.cc", "daemon/model.cc"
 PLACEMENT, FREE = "daemon/placement.cc", "daemon/placement_free.cc"
+SHARES = "daemon/placement_shares.cc"
 ELASTIC, GROWTH = "daemon/placement_elastic.cc", "daemon/growth.cc"
 AFTER, CLAIMS, PASS = "daemon/dependencies.cc", "daemon/claims.cc", "daemon/placing_pass.cc"
 SEARCH, PREEMPT = "daemon/set_rules.cc", "daemon/preemption.cc"
@@ -74,10 +76,10 @@ MUTANTS = [
     ("a GPU that is taken stays free", FREE,
      "if (found != free.gpus.end() && *found == gpu) free.gpus.erase(found);",
      "if (found != free.gpus.end() && *found == gpu && gpu != 1) free.gpus.erase(found);"),
-    ("half of a gang is placed when the rest finds no room", PLACEMENT,
+    ("half of a gang is placed when the rest finds no room", SHARES,
      "      if (done()) return shares;\n    }\n    return std::nullopt;",
      "      if (done()) return shares;\n    }\n    return shares;"),
-    ("memory is promised beyond what a host has", PLACEMENT,
+    ("memory is promised beyond what a host has", SHARES,
      "(need.memory_bytes == 0 || room.memory_bytes >= need.memory_bytes) &&",
      "true &&"),
     ("what goes ahead takes what the first one waits for", CLAIMS,
@@ -94,7 +96,7 @@ MUTANTS = [
     ("what never ends counts as room to come", CLAIMS,
      "    if (end_of(experiment) == 0) rest.take(seat);", "    if (false) rest.take(seat);"),
     ("what goes ahead is not taken off the reservation", CLAIMS,
-     "      if (kept != claim.others_may_use.end()) count_seat(kept->second, seat, -1);\n",
+     "      if (kept != claim.others_may_use.end()) kept->second -= room_of(seat);\n",
      "      (void)kept;\n"),
     ("an outcome is changed by a later kill", TABLE,
      "  if (!experiment->outcome) fix_outcome(turn, *experiment, State::Killed, nullptr, \"killed\");",
@@ -175,16 +177,16 @@ MUTANTS = [
     ("a build that is lost fails its experiment", OUTCOME,
      "!may_restart(experiment.spec()) && !is_build(replica)) {",
      "!may_restart(experiment.spec())) {"),
-    ("per-host limits nothing where a gang is spread", PLACEMENT,
+    ("per-host limits nothing where a gang is spread", SHARES,
      "std::min({need.left, left.ports, limit_left(share, i)});", "std::min({need.left, left.ports});"),
-    ("per-host lets one host take all", PLACEMENT,
+    ("per-host lets one host take all", SHARES,
      "      return each.role->per_host == 0 || left <= each.role->per_host;\n", "      return left >= 0;\n"),
-    ("per-host counts the master apart from the workers", PLACEMENT,
+    ("per-host counts the master apart from the workers", SHARES,
      "      if (counted_as(spec_.roles[i].role) == counted_as(each.role)) taken += share.count[i];",
      "      if (i == role) taken += share.count[i];"),
-    ("per-host limits nothing where a gang is spread evenly", PLACEMENT,
-     "if (fits(so_far.left[at], need) && limit_left(so_far.shares[at], role) > 0) hosts",
-     "if (fits(so_far.left[at], need)) hosts"),
+    ("per-host limits nothing where a gang is spread evenly", SHARES,
+     "if (!fits(so_far.left[at], need) || limit_left(so_far.shares[at], role) <= 0) continue;",
+     "if (!fits(so_far.left[at], need)) continue;"),
     ("per-host is forgotten of an elastic gang that is smaller", ELASTIC,
      "role.on_failure, role.per_host});", "role.on_failure});"),
     ("per-host is no part of a lane", QUEUE,
@@ -310,9 +312,11 @@ MUTANTS = [
      "  next.strays = std::move(host.strays);\n", ""),
     ("a port that is taken is given out again", LAUNCH,
      "    host->quarantined_ports.insert_or_assign(event.port_taken, turn.now);\n", ""),
-    ("a GPU that a stranger uses is given out", PLACEMENT,
-     "    if (gpu.busy.empty() && !gpus_used.contains(gpu.index)) free.gpus.push_back(gpu.index);",
-     "    if (!gpus_used.contains(gpu.index)) free.gpus.push_back(gpu.index);"),
+    ("a GPU that a stranger uses is given out", FREE,
+     "    if (gone || gpu.busy.empty()) empty.gpus.push_back(gpu.index);",
+     "    empty.gpus.push_back(gpu.index);"),
+    ("a GPU that a stranger came to use meanwhile is given out again", FREE,
+     "if (!ours || !gpu.busy.empty()) continue;", "if (!ours) continue;"),
     ("a port in use is given out", FREE, "  free.ports_used.insert(seat.port);\n", ""),
     ("priority counts for nothing", QUEUE,
      "  return {experiment.regrows ? kFirst : 100 - experiment.spec().priority, experiment.id};",
@@ -326,7 +330,7 @@ MUTANTS = [
     ("an elastic gang that is begun again for more workers keeps no quota meanwhile", QUOTA,
      "  for (const QueueOrder& order : model.regrowing) keep_all(model.experiments.at(order.id));\n", ""),
     ("who has got its place keeps its quota besides", QUOTA,
-     "  add(room, held_by(experiment), -1);\n  return {", "  return {"),
+     "  room -= held_by(experiment);\n  return most_of", "  return most_of"),
     ("who comes back finds its quota used up", QUOTA,
      "  for (const QueueOrder& order : model.returning) keep(model.experiments.at(order.id));\n", ""),
     ("an elastic gang grows into the quota of one ahead of it", GROWTH, " || has_other_ahead(model, experiment, ahead)) return", ") return"),
@@ -406,7 +410,7 @@ MUTANTS = [
     ("nothing is kept for one to whom others give way", PASS,
      "  claims_.add(std::move(*claim));\n  quotas_.keep(experiment);\n  return true;", "  return true;"),
     ("what is promised to one is promised to another", PREEMPT,
-     "      count_seat(room->second, seat, -1);\n    }\n    return rooms;", "    }\n    return rooms;"),
+     "      room->second -= room_of(seat);\n    }\n    return rooms;", "    }\n    return rooms;"),
     ("what one leaves over that gives way is nobody's", PREEMPT,
      "  std::for_each(leaving.begin(), leaving.end(), look_at);\n", ""),
     ("who comes back before one counts as gone for it", PREEMPT,
@@ -473,7 +477,8 @@ MUTANTS = [
     ("a policy is about TensorBoards, too", OUTCOME, "is_build(replica) || replica.id.role == Role::Tensorboard) return false;", "is_build(replica)) return false;"),
     ("a policy's silence is counted from the beginning only", TURN,
      "if (const TimeMs due_ms = silence_due_of(experiment); due_ms > 0) by(due_ms);", ""),
-    ("a quota counts what is preemptible", QUOTA, "return !experiment.spec().preemptible && !experiment.is_shared();", "return !experiment.is_shared();"),
+    ("a quota counts what is preemptible", QUOTA,
+     "return spec.preemptible || is_only_tensorboard(spec);", "return is_only_tensorboard(spec);"),
     ("a quota is no limit for the size of an elastic gang", PLACEMENT,
      "if (choice.quota_left && !is_within(spec, *choice.quota_left)) return std::nullopt;", ""),
     ("who waits for a quota is passed by smaller ones of the same user", QUOTA,
@@ -561,8 +566,6 @@ def said_by(program: str, output: str) -> str:
 def try_mutant(builder: Builder, file: str, old: str, new: str) -> str:
     """What caught it; empty when nothing did."""
     original = (ROOT / file).read_text()
-    if original.count(old) != 1:
-        raise SystemExit(f"{file} has this {original.count(old)} times, not once:\n{old}")
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         source = pathlib.Path(folder) / pathlib.Path(file).name
         source.write_text(original.replace(old, new))
@@ -574,12 +577,24 @@ def try_mutant(builder: Builder, file: str, old: str, new: str) -> str:
     return ""
 
 
+def misfits() -> list[str]:
+    """Of those whose file has changed and that would break nothing, or not know what."""
+    counts = [(file, old, (ROOT / file).read_text().count(old)) for _, file, old, _ in MUTANTS]
+    return [f"{file} has this {count} times, not once:\n{old}" for file, old, count in counts if count != 1]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("-j", type=int, default=2, help="mutants at a time")
     parser.add_argument("words", nargs="*", help="only mutants whose description has all of these")
+    parser.add_argument("--check", action="store_true", help="only see that each has its place in its file")
     options = parser.parse_args()
+    if wrong := misfits():
+        raise SystemExit("\n".join(wrong))
+    if options.check:
+        print(f"{len(MUTANTS)} mutants have their places")
+        return 0
     builder = Builder(options.build.resolve())
     builder.ninja("-j", str(options.j), "sim_tests", "core_tests")
     for program in ("sim_tests", "core_tests"):

@@ -1,10 +1,13 @@
 // completion bash|zsh|fish, and the two hidden commands that its scripts call: __words (commands,
-// the options of one, or the words that one of those takes) and __ids (experiments that the daemon knows).
+// the options of one, or the words that one of those takes) and __ids (experiments that the daemon knows, and
+// that a command can be about).
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
+#include <string_view>
 
 #include "cli/commands.h"
 #include "cli/connection.h"
@@ -36,7 +39,7 @@ _dtrain() {
   else
     [ "$COMP_CWORD" -eq 2 ] && words=$("$1" __words "$command" 2>/dev/null | grep -v '^-')
     case $command in
-      status|compare|tensorboard|logs|monitor|exec|port-forward|kill|suspend|resume|why|wait|rerun|checkout|export) words=$("$1" __ids 2>/dev/null) ;;
+      status|compare|tensorboard|logs|monitor|exec|port-forward|kill|suspend|resume|why|wait|rerun|checkout|export) words=$("$1" __ids "$command" 2>/dev/null) ;;
       output) [ "$COMP_CWORD" -eq 3 ] && words=$("$1" __ids 2>/dev/null) ;;
     esac
   fi
@@ -73,7 +76,7 @@ _dtrain() {
   fi
   (( CURRENT == 3 )) && compadd -- ${known:#-*}
   case $command in
-    status|compare|tensorboard|logs|monitor|exec|port-forward|kill|suspend|resume|why|wait|rerun|checkout|export) compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"} ;;
+    status|compare|tensorboard|logs|monitor|exec|port-forward|kill|suspend|resume|why|wait|rerun|checkout|export) compadd -- ${(f)"$($words[1] __ids $command 2>/dev/null)"} ;;
     output) (( CURRENT == 4 )) && compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"} ;;
     train|check) _files ;;
   esac
@@ -105,7 +108,7 @@ complete -c dtrain -n __fish_is_first_token -f -a '(dtrain __words 2>/dev/null)'
 complete -c dtrain -n 'not __fish_is_first_token' -a '(__dtrain_words)'
 complete -c dtrain -n '__fish_seen_subcommand_from daemon completion output' -f
 complete -c dtrain -n '__fish_seen_subcommand_from status compare tensorboard logs monitor exec port-forward kill suspend resume why wait rerun checkout export' \
-  -f -a '(dtrain __ids 2>/dev/null)'
+  -f -a '(dtrain __ids (commandline -opc)[2] 2>/dev/null)'
 complete -c dtrain -n '__fish_seen_subcommand_from train rerun' -l after -x -a '(dtrain __ids 2>/dev/null)'
 complete -c dtrain -n '__fish_seen_subcommand_from train rerun' -l after-end -x -a '(dtrain __ids 2>/dev/null)'
 complete -c dtrain -n '__fish_seen_subcommand_from path ls cp' -a '(dtrain __ids 2>/dev/null)'
@@ -128,12 +131,15 @@ Result<int> print_words(const std::string& command, const std::vector<std::strin
   return 0;
 }
 
+// Those that are nothing to an experiment that is over.
+constexpr std::array<std::string_view, 5> kOfLiving{"exec", "kill", "port-forward", "resume", "suspend"};
+
 // Someone who presses Tab must not start a daemon, nor read an error.
-Result<int> print_ids(const CommandContext& context) {
+Result<int> print_ids(const std::string& command, const CommandContext& context) {
   auto connection = connect(Autostart::No, context);
   if (!connection.ok()) return 1;
   pb::ListRequest request;
-  request.set_all(true);
+  request.set_all(std::ranges::find(kOfLiving, command) == kOfLiving.end());
   request.set_last(kIdsMax);
   const auto reply = connection.value().list(request);
   if (!reply.ok()) return 1;
@@ -167,8 +173,10 @@ Run declare_words(Options& options, CommandContext& context) {
   return [command, option, &context] { return print_words(*command, *option, context); };
 }
 
-Run declare_ids(Options&, CommandContext& context) {
-  return [&context] { return print_ids(context); };
+Run declare_ids(Options& options, CommandContext& context) {
+  auto command = std::make_shared<std::string>();
+  options.positional("COMMAND", *command, "for which");
+  return [command, &context] { return print_ids(*command, context); };
 }
 
 }  // namespace dtrain::cli

@@ -24,6 +24,7 @@
 #include "cli/overview.h"
 #include "cli/remote.h"
 #include "cli/sink.h"
+#include "cli/terminal.h"
 #include "daemon/daemon_main.h"
 #include "runner/hosts_probe.h"
 #include "runner/keeper_nursery.h"
@@ -307,7 +308,7 @@ int dispatch(std::vector<std::string> words) {
   if (is_for_there(words)) return finish(run_there(remote_machine(), words), false);
   if (words.empty() || words[0] == "--help" || words[0] == "-h" ||
       (words[0] == "help" && words.size() == 1)) {
-    fmt::print("{}", render_overview(kCommands));
+    fmt::print("{}", render_overview(kCommands, screen_of(STDOUT_FILENO).width));
     return finish(0, false);
   }
   if (words[0] == "--version" || words[0] == "-V") words[0] = "version";

@@ -1,10 +1,13 @@
 // Options and parse_command: the one file that knows CLI11.
 #include <CLI/CLI.hpp>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/terminal.h"
 #include "schema/suggest.h"
 
 namespace dtrain::cli {
@@ -49,18 +52,32 @@ std::string positional_usage(const CLI::Option& option) {
 }
 
 void append_rows(std::string& out, const std::string& heading,
-                 const std::vector<std::pair<std::string, std::string>>& rows) {
-  constexpr size_t kHelpColumn = 28;
+                 const std::vector<std::pair<std::string, std::string>>& rows, size_t width) {
+  constexpr size_t kHelpColumn = 28, kNarrow = 60;
+  const size_t column = width == 0 || width >= kNarrow ? kHelpColumn : 8;
   if (rows.empty()) return;
   out += "\n" + heading + "\n";
   for (const auto& [left, right] : rows) {
+    const std::string help = wrapped(right, width, column);
     // A long left side pushes its help to the next line, so that the others stay in one column.
-    if (left.size() + 4 > kHelpColumn) {
-      out += fmt::format("  {}\n{:{}}{}\n", left, "", kHelpColumn, right);
+    if (left.size() + 4 > column) {
+      out += fmt::format("  {}\n{:{}}{}\n", left, "", column, help);
     } else {
-      out += fmt::format("  {:<{}}{}\n", left, kHelpColumn - 2, right);
+      out += fmt::format("  {:<{}}{}\n", left, column - 2, help);
     }
   }
+}
+
+// Sentences; what is to be typed stays on its line.
+std::string wrapped_footer(const std::string& footer, size_t width) {
+  std::string out;
+  for (size_t begin = 0; begin < footer.size();) {
+    const size_t end = std::min(footer.find('\n', begin), footer.size());
+    const std::string line = footer.substr(begin, end - begin);
+    out += (line.find("dtrain ") == 0 ? line : wrapped(line, width, 0)) + "\n";
+    begin = end + 1;
+  }
+  return out;
 }
 
 // "--cpus: 1 required N missing" is CLI11's way to say that a value is missing.
@@ -245,13 +262,13 @@ class CommandLine {
   }
 
   Run help_run() const {
-    return [text = help()]() -> Result<int> {
+    return [text = help(screen_of(STDOUT_FILENO).width)]() -> Result<int> {
       std::fputs(text.c_str(), stdout);
       return 0;
     };
   }
 
-  std::string help() const {
+  std::string help(size_t width) const {
     const CLI::App& app = innermost();
     const bool outer = &app == &app_;
     std::string usage = "usage: " + path_of(app);
@@ -277,11 +294,11 @@ class CommandLine {
       usage += fmt::format(" [-- {}]", options_.rest_.placeholder);
       positionals.emplace_back(options_.rest_.placeholder, options_.rest_.help);
     }
-    std::string text = fmt::format("{}\n{}\n", usage, app.get_description());
-    append_rows(text, "Commands", commands);
-    append_rows(text, "Arguments", positionals);
-    append_rows(text, "Options", rows);
-    if (!app.get_footer().empty()) text += "\n" + app.get_footer() + "\n";
+    std::string text = fmt::format("{}\n{}\n", wrapped(usage, width, 0), wrapped(app.get_description(), width, 0));
+    append_rows(text, "Commands", commands, width);
+    append_rows(text, "Arguments", positionals, width);
+    append_rows(text, "Options", rows, width);
+    if (!app.get_footer().empty()) text += "\n" + wrapped_footer(app.get_footer(), width);
     return text;
   }
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <vector>
 
+#include "cli/terminal.h"
 #include "schema/quote.h"
 #include "schema/suggest.h"
 
@@ -33,20 +34,18 @@ std::string_view meant_by(std::string_view word, const std::vector<std::string_v
 
 }  // namespace
 
-std::string render_overview(std::span<const Command> commands) {
-  std::string text =
-      "dtrain runs what is in this directory as a distributed experiment.\n"
-      "usage: dtrain COMMAND [options]\n";
+std::string render_overview(std::span<const Command> commands, size_t width) {
+  std::string text = wrapped("dtrain runs what is in this directory as a distributed experiment.", width, 0) +
+                     "\nusage: dtrain COMMAND [options]\n";
   std::string_view group;
   for (const Command& command : commands) {
     if (command.group.empty()) continue;
     if (command.group != group) text += fmt::format("\n{}\n", command.group);
     group = command.group;
-    text += fmt::format("  {:<14}{}\n", command.name, command.summary);
+    text += fmt::format("  {:<14}{}\n", command.name, wrapped(command.summary, width, 16));
   }
-  return text +
-         "\nFirst time here: dtrain init, then dtrain train. More of one: dtrain COMMAND --help\n"
-         "With the daemon of another machine, by SSH: dtrain --on user@host COMMAND, or DTRAIN_ON\n";
+  return text + "\n" + wrapped("First time here: dtrain init, then dtrain train. More of one: dtrain COMMAND --help", width, 0) + "\n" +
+         wrapped("With the daemon of another machine, by SSH: dtrain --on user@host COMMAND, or DTRAIN_ON", width, 0) + "\n";
 }
 
 Error unknown_command(std::string_view word, std::span<const Command> commands) {

@@ -124,6 +124,28 @@ size_t display_width(std::string_view text) {
   return columns;
 }
 
+std::string wrapped(std::string_view text, size_t width, size_t indent) {
+  if (width == 0) return std::string(text);
+  std::string out;
+  size_t column = indent;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string_view word = text.substr(begin, end - begin);
+    const size_t columns = display_width(word);
+    if (column > indent && column + 1 + columns > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (begin > 0) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += columns;
+    begin = end + 1;
+  }
+  return out;
+}
+
 std::string cut_to_width(std::string_view text, size_t width) {
   if (display_width(text) <= width) return std::string(text);
   constexpr std::string_view kDots = "...";

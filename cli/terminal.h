@@ -43,6 +43,10 @@ size_t display_width(std::string_view text);
 // something was cut and there is room for it.
 std::string cut_to_width(std::string_view text, size_t width);
 
+// `text` in lines of at most `width` columns (0: unbounded), broken at blanks. The first begins at column `indent`, where
+// the others get that many blanks. A longer word stays whole.
+std::string wrapped(std::string_view text, size_t width, size_t indent);
+
 // One character at the start of `text`: its length in bytes and its columns. `valid` is false for a
 // byte that is not UTF-8 (length 1, one column). Text must not be empty.
 struct Glyph {

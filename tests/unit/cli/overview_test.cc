@@ -13,7 +13,7 @@ constexpr Command kCommands[] = {
 };
 
 TEST_CASE("commands are listed under their group, hidden ones not") {
-  const std::string text = render_overview(kCommands);
+  const std::string text = render_overview(kCommands, 0);
   CHECK(text.find("\nEvery day\n  train         run it\n  status        what runs\n\nExperiments\n"
                   "  why           the reason\n") != std::string::npos);
   CHECK(text.find("keeper") == std::string::npos);

@@ -22,6 +22,17 @@ TEST_CASE("cutting keeps characters whole") {
   CHECK(cut_to_width("日本日本", 6) == "日...");
 }
 
+TEST_CASE("text is broken at blanks, below where it begins") {
+  CHECK(wrapped("one two three", 0, 4) == "one two three");
+  CHECK(wrapped("one two three", 11, 4) == "one two\n    three");
+  CHECK(wrapped("one two three", 10, 4) == "one\n    two\n    three");
+  CHECK(wrapped("one unbreakable", 9, 4) == "one\n    unbreakable");
+  CHECK(wrapped("unbreakable one", 9, 4) == "unbreakable\n    one");
+  CHECK(wrapped("日本 日本", 10, 2) == "日本\n  日本");
+  CHECK(wrapped("日本 日本", 11, 2) == "日本 日本");
+  CHECK(wrapped("", 9, 4) == "");
+}
+
 TEST_CASE("ink appears only where there are colours") {
   CHECK(paint("x", Ink::Red, false) == "x");
   CHECK(paint("x", Ink::Plain, true) == "x");

@@ -143,7 +143,8 @@ void OptimizerKernel::update(Range range, const OptimizerStep& step, float* para
     Constants of;
     set(of, step, decays);
     const int64_t at = run.begin - range.begin;
-    update({.width = run.size()}, decays, of, params + at, grads + at, state0 + at, state1 + at);
+    const auto from = [at](float* state) { return state == nullptr ? nullptr : state + at; };
+    update({.width = run.size()}, decays, of, params + at, grads + at, from(state0), from(state1));
   });
 }
 

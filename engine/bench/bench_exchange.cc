@@ -23,9 +23,6 @@ Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
   plan.arenas = most_nodes(world, leaf_count(world));
   TRY(const auto team, Team::open(gang, plan, deadline()));
   Exchange exchange(*team);
-  for (int arena = 0; arena < plan.arenas; ++arena) {
-    std::ranges::fill(team->gradients(me, arena), 1e-20f);
-  }
   std::vector<float> from(me == 0 ? static_cast<size_t>(plan.elements) : 0, 1.0f), to(from);
   std::vector<double> exchanges, copies;
   constexpr double kBytesPerSize = 2e9;  // that are moved, about
@@ -39,11 +36,12 @@ Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
       asm volatile("" : : "r"(to.data()) : "memory");  // or it need not happen
       if (round >= 0) copies.push_back(seconds_since(start));
     }
+    // As backward leaves them: each has its own in its cache, and no longer what it read of the others'.
+    for (int arena = 0; arena < plan.arenas; ++arena) std::ranges::fill(team->gradients(me, arena), 1e-20f);
     TRY(team->barrier(me, deadline(), {round, "bench"}));
     if (gang.hosts().size() > 1) TRY(exchange.gather_notes(me, round, deadline(), {}, {}));
     start = Deadline::Clock::now();
-    // As a step of training: each sums its slice in place, where all of the host can read it; between hosts as many
-    // parameters go round.
+    // Each sums its slice in place, where all of the host can read it; between hosts as many parameters go round.
     TRY(exchange.collect(me, round, deadline()));
     for (const Range slice : exchange.slices(me)) {
       exchange.sum(me, slice, team->gradients(me).data() + slice.begin);

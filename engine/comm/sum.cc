@@ -1,12 +1,6 @@
 #include "engine/comm/sum.h"
 
-// Each clone is compiled for one instruction set and the loader picks. The thread sanitizer is not
-// up yet when it does.
-#if defined(__SANITIZE_THREAD__)
-#define DTRAIN_CLONES
-#else
-#define DTRAIN_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#endif
+#include "engine/vector_widths.h"
 
 namespace dtrain::engine {
 
@@ -22,7 +16,7 @@ constexpr int64_t kFar = 1 << 20;
 }  // namespace
 
 // Iterations are independent even where `out` is an operand: each reads what it writes, before.
-DTRAIN_CLONES void add(float* out, const float* a, const float* b, int64_t count) {
+FOR_EACH_VECTOR_WIDTH void add(float* out, const float* a, const float* b, int64_t count) {
   int64_t i = 0;
   for (; count >= kFar && i + kAhead + kLine <= count; i += kLine) {
     __builtin_prefetch(a + i + kAhead);
@@ -35,8 +29,7 @@ DTRAIN_CLONES void add(float* out, const float* a, const float* b, int64_t count
   for (; i < count; ++i) out[i] = a[i] + b[i];
 }
 
-DTRAIN_CLONES void add(float* out, const float* a, const float* b, const float* c, const float* d,
-                       int64_t count) {
+FOR_EACH_VECTOR_WIDTH void add(float* out, const float* a, const float* b, const float* c, const float* d, int64_t count) {
   int64_t i = 0;
   for (; count >= kFar && i + kAhead + kLine <= count; i += kLine) {
     __builtin_prefetch(a + i + kAhead);

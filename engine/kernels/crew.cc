@@ -1,5 +1,7 @@
 #include "engine/kernels/crew.h"
 
+#include <utility>
+
 #include "engine/cpus.h"
 
 namespace dtrain::engine {
@@ -38,15 +40,28 @@ void Crew::run_all(const Job& job) {
   const uint32_t all = done_.load(std::memory_order_relaxed) + static_cast<uint32_t>(threads_.size());
   begun_.fetch_add(1, std::memory_order_release);
   begun_.notify_all();
-  job.call(job.part, 0);
+  call(0);
   for (uint32_t done; (done = done_.load(std::memory_order_acquire)) != all;) wait_until_not(done_, done);
+  if (failed_.load(std::memory_order_relaxed)) {
+    failed_.store(false, std::memory_order_relaxed);
+    std::rethrow_exception(std::exchange(thrown_, nullptr));
+  }
+}
+
+// Others may still compute: nobody leaves before all have ended.
+void Crew::call(int i) {
+  try {
+    job_.call(job_.part, i);
+  } catch (...) {
+    if (!failed_.exchange(true, std::memory_order_relaxed)) thrown_ = std::current_exception();
+  }
 }
 
 void Crew::help(int i) {
   for (uint32_t seen = 0;; ++seen) {
     wait_until_not(begun_, seen);
     if (over_) return;
-    job_.call(job_.part, i);
+    call(i);
     done_.fetch_add(1, std::memory_order_release);
     done_.notify_one();
   }

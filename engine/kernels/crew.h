@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -31,7 +32,7 @@ class Crew {
   int hands() const { return static_cast<int>(threads_.size()) + 1; }
 
   // part(i), of each i in [0, hands()); the caller does the first. All is done, and can be read, when it
-  // returns. Parts must not throw.
+  // returns. What a part throws the caller gets then; of several, one.
   template <class Part>
   void run(const Part& part) {
     run_all({&part, [](const void* of, int i) { (*static_cast<const Part*>(of))(i); }});
@@ -88,6 +89,7 @@ class Crew {
     void (*call)(const void* part, int i);
   };
   void run_all(const Job& job);
+  void call(int i);
   void help(int i);
   void wait_until_not(const std::atomic<uint32_t>& word, uint32_t old) const;
 
@@ -98,6 +100,8 @@ class Crew {
   alignas(64) std::atomic<uint32_t> done_{0};   // parts, of all jobs
   alignas(64) Job job_{};
   std::array<std::atomic<bool>, kMostPieces> taken_{};  // pieces, of the job
+  std::atomic<bool> failed_{false};
+  std::exception_ptr thrown_;   // written by who set failed_
   bool over_ = false;
   std::vector<std::thread> threads_;
 };

@@ -86,7 +86,7 @@ void dense_gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, const Ge
       Tile<T> tile;
       multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, tile.data(), kColumns<T>, {});
       copy_tile(tile.data(), kColumns<T>, rows, panel.width, plus, c + at, ldc);
-      if (then.bias != nullptr || times != nullptr || where != nullptr) end_narrow_tile(then, at, n, rows, panel.width, c, ldc);
+      if (then.bias != nullptr || then.relu || times != nullptr || where != nullptr) end_narrow_tile(then, at, n, rows, panel.width, c, ldc);
     }
     if (then.gelu_slope != nullptr) gelu_tile(rows, panel.width, c + at, then.gelu_slope + at, ldc);
   };
@@ -121,7 +121,9 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T
 template <class T>
 void dense_gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, const GemmA<T>& a, const GemmB<T>& b, T* c,
                      int64_t ldc, bool add, Crew* crew, GradientTaker<T>* taker) {
-  if (leaves.count == 1 && taker == nullptr) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);
+  if (leaves.count == 1 && taker == nullptr) {
+    return dense_gemm_then<T>(m_count, n_count, leaves.ends[0], a, b, c, ldc, {.plus = add ? c : nullptr}, crew);
+  }
   const bool in_pairs = go_in_pairs(leaves);
   const auto sum_tile = [=](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
     T* const to = c + m * ldc + n;

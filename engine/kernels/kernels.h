@@ -18,7 +18,8 @@ class GradientTaker;  // engine/gradient_taker.h
 struct Leaves {
   const int64_t* ends = nullptr;
   int count = 0;
-  // Rows of the shortest leaf of the whole batch, whoever has it; 0 where a sample has many rows anyway.
+  // Rows of a leaf that goes at once, about: what all who share the batch say alike, and choose by. 0 where a sample has
+  // many rows anyway.
   int64_t shortest = 0;
 };
 inline constexpr int kTreeLevels = 8;  // up to 128 leaves
@@ -53,9 +54,9 @@ struct Then {
   const T* plus = nullptr;  // [M][N]: is added
   const T* bias = nullptr;  // [N]: is added
   bool relu = false;
-  T* gelu_slope = nullptr;  // [M][N]: C gets its gelu, and this the slope there
   const T* times = nullptr;  // [M][N]: is multiplied by
   const T* where = nullptr;  // [M][N]: becomes zero where this isn't greater than zero
+  T* gelu_slope = nullptr;  // [M][N]: C gets its gelu, and this the slope there
 };
 
 // Of how many elements a background must be before it is left out: less does not pay, or not on every processor that runs these kernels.

@@ -3,7 +3,7 @@
 //
 // Where that value is zero, as in what has gone through a ReLU, every element is the sum that gemm_kernel.h makes, in the
 // same order, without the products that are zero: it has the same bits, but that a zero is never negative. Nobody sees that: what is
-// added to something else has the same bits for either zero, and what optimisers keep begins with positive ones. So who
+// added to something else has the same bits for either zero, and what optimisers keep begins with positive ones (start.cc). So who
 // shares a batch may choose by what is their own of it. Of another value the bits are others, and the choice is made by what all of
 // them know. Either way a row of the result has the same bits whatever the others are.
 //

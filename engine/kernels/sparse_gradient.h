@@ -31,8 +31,10 @@ struct SparseChunks {
   const uint64_t* masks;     // of these
   const int64_t* begins;     // of these, in rows
   const float* rows;         // of the whole panel
-  const float* sums;         // of these
-  DTRAIN_INLINE SparseChunks from(int chunk) const { return {elements, masks + chunk, begins + chunk, rows, sums + chunk * kGradientColumns}; }
+  const float* sums;         // of these, or nullptr
+  DTRAIN_INLINE SparseChunks from(int chunk) const {
+    return {elements, masks + chunk, begins + chunk, rows, sums == nullptr ? nullptr : sums + chunk * kGradientColumns};
+  }
 };
 
 // What a sum begins with.
@@ -78,7 +80,8 @@ __attribute__((noinline)) void sum_tile(SparseChunks chunks, int64_t elements_st
 template <int kLeaves, int C>
 void sum_leaves_of(const TurnedColumns& turned, int64_t column, int first, const GradientPanel& panel, float* tile) {
   const auto add = [&]<Begin kBegin>(std::integral_constant<Begin, kBegin>, int64_t chunk) {
-    sum_tile<kLeaves, kBegin, C>({turned.column(column), turned.masks(column) + chunk, turned.begins() + chunk, panel.rows, panel.sums + first * kGradientColumns},
+    const float* const sums = panel.sums == nullptr ? nullptr : panel.sums + first * kGradientColumns;
+    sum_tile<kLeaves, kBegin, C>({turned.column(column), turned.masks(column) + chunk, turned.begins() + chunk, panel.rows, sums},
                                  turned.column_step(), turned.masks_step(), tile);
   };
   int64_t chunk = turned.first_chunk(first);

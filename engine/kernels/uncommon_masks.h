@@ -16,8 +16,8 @@ inline constexpr int64_t kLanesOfMask = kMaskBits / kLanes<float>;
 
 inline int64_t masks_of(int64_t elements) { return (elements + kMaskBits - 1) / kMaskBits; }
 
-// Of a mask, the bits of one vector.
-using LaneMask = std::conditional_t<kLanes<float> == 16, uint16_t, uint8_t>;
+// Of a mask, the bits of one vector. It is written as part of an integer of 64 bits.
+using LaneMask [[gnu::may_alias]] = std::conditional_t<kLanes<float> == 16, uint16_t, uint8_t>;
 static_assert(sizeof(LaneMask) * 8 == kLanes<float>);
 
 // Of the first `count` lanes those that are not `common`: what is no number is not.

@@ -132,7 +132,9 @@ Status Start::read(const RunPlan& plan, Updater& updater) {
   if (search_.valid()) TRY(take_found());
   if (!weights_.empty()) {
     TRY(const SafetensorsFile model, SafetensorsFile::open(weights_));
-    return read_arena(model, plan.layout, "", updater.params());
+    TRY(read_arena(model, plan.layout, "", updater.params()));
+    for (float& weight : updater.params()) weight += 0.0f;   // no zero is negative: sparse_gemm.h
+    return ok();
   }
   if (!checkpoint_) {
     initialise(plan.layout, plan.spec.seed, updater.params());

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <new>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -59,6 +60,22 @@ TEST_CASE("what a crew shares is all of it, in ranges that begin at steps") {
   int alone = 0;
   Crew::share(nullptr, 1000, 64, 1, [&](Range range) { alone += range.size() == 1000 ? 1 : 100; });
   CHECK(alone == 1);
+}
+
+TEST_CASE("what a part throws the caller gets, once all others have ended") {
+  Crew crew(3);
+  for (int thrower = 0; thrower < 3; ++thrower) {
+    CAPTURE(thrower);
+    std::atomic<int> done{0};
+    CHECK_THROWS_AS(crew.run([&](int i) {
+      if (i == thrower) throw std::bad_alloc();
+      ++done;
+    }), std::bad_alloc);
+    CHECK(done == 2);
+    crew.run([&](int) { ++done; });
+    CHECK(done == 5);
+  }
+  CHECK_THROWS_AS(crew.run([](int) { throw std::bad_alloc(); }), std::bad_alloc);
 }
 
 // What a crew computes together has the bits that one thread gives, for layers that hands can't share evenly too.

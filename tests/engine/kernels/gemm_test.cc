@@ -228,6 +228,7 @@ TEST_CASE("what follows a product is what would follow it by itself") {
     std::vector<float> slopes(size);
     const auto with_bias = then({.bias = bias.data()});
     const auto with_relu = then({.bias = bias.data(), .relu = true});
+    const auto only_relu = then({.relu = true});
     const auto onto = then({.plus = plus.data(), .bias = bias.data()});
     const auto times = then({.times = factors.data()});
     const auto where = then({.bias = bias.data(), .where = factors.data()});
@@ -237,6 +238,7 @@ TEST_CASE("what follows a product is what would follow it by itself") {
       const float sum = plain[i] + bias[column];
       REQUIRE(with_bias[i] == sum);
       REQUIRE(with_relu[i] == (sum > 0 ? sum : 0.0f));
+      REQUIRE(only_relu[i] == (plain[i] > 0 ? plain[i] : 0.0f));
       REQUIRE(onto[i] == (plain[i] + plus[i]) + bias[column]);
       REQUIRE(times[i] == plain[i] * factors[i]);
       REQUIRE(where[i] == (factors[i] > 0 ? sum : 0.0f));

@@ -202,6 +202,17 @@ TEST_CASE("a background is left out of gradients, which have the same bits howev
   }
 }
 
+TEST_CASE("a gradient of one leaf has the bits of all multiplied where one row of weights is too few to leave a background out") {
+  const int64_t n = 128, samples = 1024;
+  const auto& kernel = kernels<float>();
+  const auto background = with_background(samples, samples, 5), dy = random_matrix(samples * n, 6);
+  std::vector<float> all(static_cast<size_t>(n)), given(all);
+  const Leaves leaf{&samples, 1, samples};
+  kernel.gemm_tree(1, n, leaf, {background.data(), 1, 1}, {dy.data(), n, 1}, all.data(), n, false, nullptr, nullptr);
+  kernel.gemm_tree(1, n, leaf, {background.data(), 1, 1, {kBackground, 0.9f}}, {dy.data(), n, 1}, given.data(), n, false, nullptr, nullptr);
+  CHECK(given == all);
+}
+
 TEST_CASE("what is not finite is no zero") {
   const int64_t m = 64, n = 128, k = 128;
   auto a = with_zeros(m * k, k, 8);

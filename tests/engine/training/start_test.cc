@@ -1,4 +1,8 @@
 // Where a training starts, by the program itself: a training in an empty OUTPUT_DIR from what another left.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
 #include "engine/formats/checkpoint.h"
 #include "engine/kernels/kernels.h"
 #include "engine/strategies/all_reduce.h"
@@ -46,29 +50,35 @@ const std::string& whole_model() {
   return model;
 }
 
-TEST_CASE("what is looked for behind is what is found at once") {
-  const auto plan_of = [&](const Json& spec) {
-    auto parsed = engine_spec_from_json(spec.dump());
-    REQUIRE(parsed.ok());
-    auto plan = make_plan(std::move(*parsed), Place{.workers = {""}, .ps = {}}, half().output);
-    REQUIRE(plan.ok());
-    return std::move(*plan);
-  };
-  const RunPlan plan = plan_of(whole_spec()), other = plan_of(with(whole_spec(), {{"seed", 7}}));
+RunPlan plan_of(const Json& spec, const fs::path& output) {
+  auto parsed = engine_spec_from_json(spec.dump());
+  REQUIRE(parsed.ok());
+  auto plan = make_plan(std::move(*parsed), Place{.workers = {""}, .ps = {}}, output);
+  REQUIRE(plan.ok());
+  return std::move(*plan);
+}
+
+std::unique_ptr<AllReduce> updater_of(const RunPlan& plan) {
   auto gang = assemble(plan);
   REQUIRE(gang.ok());
   auto updater = AllReduce::open(plan, std::move(*gang));
   REQUIRE(updater.ok());
+  return std::move(*updater);
+}
+
+TEST_CASE("what is looked for behind is what is found at once") {
+  const RunPlan plan = plan_of(whole_spec(), half().output), other = plan_of(with(whole_spec(), {{"seed", 7}}), half().output);
+  const std::unique_ptr<AllReduce> updater = updater_of(plan);
   for (const double seconds : {0.0, 30.0}) {
     CAPTURE(seconds);
     auto start = Start::find_within(plan, seconds);
     REQUIRE(start.ok());
-    REQUIRE(start->read(plan, **updater).ok());
+    REQUIRE(start->read(plan, *updater).ok());
     CHECK(start->step() == 160);
     CHECK(start->line() == "resumed_at_step=160");
     // What is refused is so at once or when it is to be read.
     auto refused = Start::find_within(other, seconds);
-    const Status status = refused.ok() ? refused->read(other, **updater) : Status(refused.error());
+    const Status status = refused.ok() ? refused->read(other, *updater) : Status(refused.error());
     REQUIRE(!status.ok());
     CHECK(status.error().code == Code::InvalidArgument);
     CHECK_MESSAGE(status.error().message.find("seed") != std::string::npos, status.error().message);
@@ -204,6 +214,23 @@ TEST_CASE("from a file of tensors a training takes the weights and nothing else"
   CHECK(last(gang, "accuracy") == last(half(), "accuracy"));
   CHECK(says(refusal(from(with(slow, {{"model", {{"mlp", {{"hidden", {16}}}}}}}), half().output / kModelFile)),
              {half().output / kModelFile, "layers.0.weight is F32 [32, 784]", "F32 [16, 784]"}));
+}
+
+TEST_CASE("weights that are negative zeros become positive ones") {
+  const test::TemporaryFolder folder;
+  std::string bytes = half().model();
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  constexpr float kZero = -0.0f;
+  std::memcpy(bytes.data() + sizeof header + header, &kZero, sizeof kZero);
+  test::write_file(folder.path() / "pruned.safetensors", bytes);
+  const RunPlan plan = plan_of(from(half_spec(), folder.path() / "pruned.safetensors"), folder.path() / "output");
+  const std::unique_ptr<AllReduce> updater = updater_of(plan);
+  auto start = Start::find(plan);
+  REQUIRE(start.ok());
+  REQUIRE(start->read(plan, *updater).ok());
+  CHECK(std::ranges::count(updater->params(), 0.0f) > 0);
+  CHECK(std::ranges::none_of(updater->params(), [](float weight) { return weight == 0 && std::signbit(weight); }));
 }
 
 TEST_CASE("a start that does not fit is refused, and what differs is named") {

@@ -22,7 +22,8 @@ Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
   TeamPlan plan{.elements = std::max<int64_t>(1, bytes / static_cast<int64_t>(sizeof(float)))};
   plan.arenas = most_nodes(world, leaf_count(world));
   TRY(const auto team, Team::open(gang, plan, deadline()));
-  Exchange exchange(*team);
+  Meeting meeting(*team);
+  Exchange exchange(*team, meeting);
   std::vector<float> from(me == 0 ? static_cast<size_t>(plan.elements) : 0, 1.0f), to(from);
   std::vector<double> exchanges, copies;
   constexpr double kBytesPerSize = 2e9;  // that are moved, about
@@ -39,7 +40,7 @@ Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
     // As backward leaves them: each has its own in its cache, and no longer what it read of the others'.
     for (int arena = 0; arena < plan.arenas; ++arena) std::ranges::fill(team->gradients(me, arena), 1e-20f);
     TRY(team->barrier(me, deadline(), {round, "bench"}));
-    if (gang.hosts().size() > 1) TRY(exchange.gather_notes(me, round, deadline(), {}, {}));
+    if (gang.hosts().size() > 1) TRY(meeting.gather(me, round, deadline(), {}, {}));
     start = Deadline::Clock::now();
     // Each sums its slice in place, where all of the host can read it; between hosts as many parameters go round.
     TRY(exchange.collect(me, round, deadline()));

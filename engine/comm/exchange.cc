@@ -6,18 +6,18 @@
 
 namespace dtrain::engine {
 
-Exchange::Exchange(Team& team, const Overlap& overlap)
+Exchange::Exchange(Team& team, Meeting& meeting, const Overlap& overlap)
     : team_(team),
       gang_(team.gang()),
       leaves_(leaf_count(gang_.world())),
-      slices_(team.plan().elements, gang_.world(), several_hosts() ? overlap.bucket_elements : 0),
-      wire_(team),
+      slices_(team.plan().elements, gang_.world(), meeting.several_hosts() ? overlap.bucket_elements : 0),
+      meeting_(meeting),
       own_(static_cast<size_t>(gang_.threads())),
       gradients_(static_cast<size_t>(slices_.buckets())) {
   INVARIANT(team.plan().arenas >= most_nodes(gang_.world(), leaves_), "an arena for each node");
   plan_sums();
-  if (several_hosts()) plan_transfers();
-  if (slices_.buckets() > 1) mover_ = std::make_unique<Mover>(team, wire_, gradients_, overlap.deadline_seconds);
+  if (meeting_.several_hosts()) plan_transfers();
+  if (slices_.buckets() > 1) mover_ = std::make_unique<Mover>(team, meeting_.wire(), gradients_, overlap.deadline_seconds);
 }
 
 Range Exchange::leaves_of(int participant) const {
@@ -46,7 +46,7 @@ Range Exchange::slice_of_host(int host, int bucket) const {
 
 void Exchange::ready(int me, int64_t step, int64_t offset) {
   if (mover_ == nullptr) return;
-  if (moves(me)) mover_->begin(step);
+  if (meeting_.moves(me)) mover_->begin(step);
   const auto written = static_cast<uint32_t>(own(me).begun) + static_cast<uint32_t>(slices_.from(offset));
   // Release: gradients were written before.
   team_.written(me).store(written, std::memory_order_release);
@@ -80,8 +80,8 @@ void Exchange::sum_for_others(int me, int bucket) {
   const auto cut = [&](int64_t share) { return (before + after) * share / team_.size(); };
   const int64_t share = me - team_.first();
   const auto sum = [&](int64_t from_block, int64_t to_block) {
-    const int64_t from = (first_block + from_block) * kBlockElements;
-    const int64_t to = std::min(all.end, (first_block + to_block) * kBlockElements);
+    const int64_t from = (first_block + from_block) * kBlock;
+    const int64_t to = std::min(all.end, (first_block + to_block) * kBlock);
     if (from >= to) return;
     for (const HostNode& node : host_nodes_) {
       std::vector<const float*> sources = node.sources;
@@ -95,46 +95,13 @@ void Exchange::sum_for_others(int me, int bucket) {
   sum(std::max(first, before) + gap, last + gap);
 }
 
-Status Exchange::move(int me, Op op, const std::vector<Transfer>& sends,
-                      const std::vector<Transfer>& receives, Deadline deadline,
-                      const Moment& moment) {
-  if (moves(me)) {
-    if (auto moved = wire_.run(op, sends, receives, deadline, moment); !moved.ok()) {
-      return team_.fail(std::move(moved).error());
-    }
-  }
-  return team_.barrier(me, deadline, moment);
-}
-
 Status Exchange::move_gradients(int me, Deadline deadline, const Moment& moment) {
   if (mover_ == nullptr) {
     const BucketTransfers& all = gradients_.front();
-    return move(me, Op::Gradients, all.out, all.in, deadline, moment);
+    return meeting_.move(me, Op::Gradients, all.out, all.in, deadline, moment);
   }
-  if (moves(me)) TRY(mover_->finish(moment));
+  if (meeting_.moves(me)) TRY(mover_->finish(moment));
   return team_.barrier(me, deadline, moment);
-}
-
-Status Exchange::pass_notes(int me, int set, size_t count, Deadline deadline,
-                            const Moment& moment) {
-  std::vector<Transfer> sends, receives;
-  if (moves(me) && gang_.self() == gang_.hosts()[static_cast<size_t>(gang_.host())].front()) {
-    const auto rows = [&](int host) {
-      Transfer transfer{.process = gang_.hosts()[static_cast<size_t>(host)].front()};
-      for (int p = 0; p < gang_.world(); ++p) {
-        if (gang_.participant(p).host != host) continue;
-        transfer.add(team_.notes(set, p).data(), count * sizeof(double));
-      }
-      return transfer;
-    };
-    for (int host = 0; host < static_cast<int>(gang_.hosts().size()); ++host) {
-      if (host == gang_.host()) continue;
-      receives.push_back(rows(host));
-      sends.push_back(rows(gang_.host()));
-      sends.back().process = receives.back().process;
-    }
-  }
-  return move(me, Op::Small, sends, receives, deadline, moment);
 }
 
 void Exchange::sum(int me, Range part, float* out) const {
@@ -148,97 +115,50 @@ void Exchange::sum(int me, Range part, float* out) const {
 Status Exchange::collect(int me, int64_t step, Deadline deadline, std::span<const double> notes,
                          std::span<double> all) {
   const Moment moment{step, "all-reduce"};
-  INVARIANT(notes.size() <= kMostNotes, "few notes");
-  const int set = static_cast<int>(own(me).notes_sent++ % 2);
-  std::ranges::copy(notes, team_.notes(set, me).begin());
+  const int set = meeting_.write(me, notes);
   ready(me, step, 0);
   TRY(team_.barrier(me, deadline, moment));
-  if (several_hosts()) {
+  if (meeting_.several_hosts()) {
     own(me).begun += static_cast<uint64_t>(slices_.buckets());
     sum_for_others(me, static_cast<uint32_t>(own(me).begun));
     TRY(team_.barrier(me, deadline, moment));
     TRY(move_gradients(me, deadline, moment));
-    if (!notes.empty()) TRY(pass_notes(me, set, notes.size(), deadline, moment));
+    if (!notes.empty()) TRY(meeting_.pass_on(me, set, notes.size(), deadline, moment));
   }
-  // The other set is written next; this one again only after everyone has been at another barrier.
-  for (int p = 0; p < gang_.world() && !all.empty(); ++p) {
-    std::ranges::copy(team_.notes(set, p).first(notes.size()),
-                      all.begin() + static_cast<int64_t>(notes.size()) * p);
-  }
+  meeting_.read(set, notes.size(), all);
   return ok();
-}
-
-Status Exchange::gather_notes(int me, int64_t step, Deadline deadline,
-                              std::span<const double> notes, std::span<double> all) {
-  const Moment moment{step, "values"};
-  INVARIANT(notes.size() <= kMostNotes, "few notes");
-  const int set = static_cast<int>(own(me).notes_sent++ % 2);
-  std::ranges::copy(notes, team_.notes(set, me).begin());
-  TRY(team_.barrier(me, deadline, moment));
-  // Without any, one goes that says nothing: who gets it has been waited for.
-  if (several_hosts()) TRY(pass_notes(me, set, std::max<size_t>(1, notes.size()), deadline, moment));
-  for (int p = 0; p < gang_.world(); ++p) {
-    std::ranges::copy(team_.notes(set, p).first(notes.size()),
-                      all.begin() + static_cast<int64_t>(notes.size()) * p);
-  }
-  return ok();
-}
-
-Status Exchange::wait_for_first(int me, int64_t step, double work_seconds, double deadline_seconds) {
-  const Moment moment{step, "wait for worker 0"};
-  const Deadline work = Deadline::after(work_seconds);
-  const auto meet_host = [&](int who_knows) {
-    return team_.barrier(me, me == who_knows ? Deadline::after(deadline_seconds) : work, moment);
-  };
-  if (gang_.host() == 0) TRY(meet_host(0));
-  if (!several_hosts()) return ok();
-  if (moves(me)) {
-    std::vector<Transfer> sends, receives;
-    for (size_t host = 1; host < gang_.hosts().size(); ++host) {
-      const int front = gang_.hosts()[host].front();
-      if (gang_.self() == 0) sends.push_back({.process = front});
-      if (gang_.self() == front) receives.push_back({.process = 0});
-    }
-    for (Transfer& transfer : sends) transfer.add(&came_, sizeof(came_));
-    for (Transfer& transfer : receives) transfer.add(&came_, sizeof(came_));
-    const Deadline deadline = gang_.self() == 0 ? Deadline::after(deadline_seconds) : work;
-    if (auto moved = wire_.run(Op::Small, sends, receives, deadline, moment); !moved.ok()) {
-      return team_.fail(std::move(moved).error());
-    }
-  }
-  return gang_.host() == 0 ? ok() : meet_host(team_.first());
 }
 
 Status Exchange::all_gather_params(int me, int64_t step, Deadline deadline) {
   const Moment moment{step, "parameters"};
   TRY(team_.barrier(me, deadline, moment));
-  if (!several_hosts()) return ok();
-  return move(me, Op::Parameters, params_out_, params_in_, deadline, moment);
+  if (!meeting_.several_hosts()) return ok();
+  return meeting_.move(me, Op::Parameters, params_out_, params_in_, deadline, moment);
 }
 
 Status Exchange::gather_blocks(int me, int64_t step, Deadline deadline) {
   const Moment moment{step, "norm"};
   TRY(team_.barrier(me, deadline, moment));
-  if (!several_hosts()) return ok();
-  return move(me, Op::Blocks, blocks_out_, blocks_in_, deadline, moment);
+  if (!meeting_.several_hosts()) return ok();
+  return meeting_.move(me, Op::Blocks, blocks_out_, blocks_in_, deadline, moment);
 }
 
 Status Exchange::scatter(int me, int64_t step, Deadline deadline, std::span<float> arena) {
   const Moment moment{step, "scatter"};
   TRY(team_.barrier(me, deadline, moment));
-  if (!several_hosts()) return ok();
+  if (!meeting_.several_hosts()) return ok();
   const std::vector<Transfer> slices = slices_elsewhere(arena);
-  return gang_.self() == 0 ? move(me, Op::Scatter, slices, {}, deadline, moment)
-                           : move(me, Op::Scatter, {}, slices, deadline, moment);
+  return gang_.self() == 0 ? meeting_.move(me, Op::Scatter, slices, {}, deadline, moment)
+                           : meeting_.move(me, Op::Scatter, {}, slices, deadline, moment);
 }
 
 Status Exchange::gather(int me, int64_t step, Deadline deadline, std::span<float> arena) {
   const Moment moment{step, "gather"};
   TRY(team_.barrier(me, deadline, moment));
-  if (!several_hosts()) return ok();
+  if (!meeting_.several_hosts()) return ok();
   const std::vector<Transfer> slices = slices_elsewhere(arena);
-  return gang_.self() == 0 ? move(me, Op::Gather, {}, slices, deadline, moment)
-                           : move(me, Op::Gather, slices, {}, deadline, moment);
+  return gang_.self() == 0 ? meeting_.move(me, Op::Gather, {}, slices, deadline, moment)
+                           : meeting_.move(me, Op::Gather, slices, {}, deadline, moment);
 }
 
 }  // namespace dtrain::engine

@@ -14,11 +14,11 @@
 #include <span>
 #include <vector>
 
+#include "engine/comm/meeting.h"
 #include "engine/comm/mover.h"
 #include "engine/comm/slices.h"
 #include "engine/comm/team.h"
 #include "engine/comm/tree.h"
-#include "engine/comm/wire.h"
 #include "engine/layout.h"
 
 namespace dtrain::engine {
@@ -31,8 +31,8 @@ struct Overlap {
 
 class Exchange {
  public:
-  // Of a team with most_nodes(world, leaf_count(world)) gradient arenas a participant.
-  explicit Exchange(Team& team, const Overlap& overlap = {});
+  // Of a team with most_nodes(world, leaf_count(world)) gradient arenas a participant. Both outlive it.
+  Exchange(Team& team, Meeting& meeting, const Overlap& overlap = {});
 
   int64_t leaves() const { return leaves_; }
   Range leaves_of(int participant) const;
@@ -51,8 +51,7 @@ class Exchange {
   Status collect(int me, int64_t step, Deadline deadline, std::span<const double> notes = {},
                  std::span<double> all = {});
   // After collect(): the sum of the whole batch over a part of one of slices(me), where `out` has
-  // room. That may be where it lies in team.gradients(me): nobody else needs those any more. Block
-  // by block what is done with it finds it in the cache.
+  // room. That may be where it lies in team.gradients(me): nobody else needs those any more.
   void sum(int me, Range part, float* out) const;
 
   // Once `me` has updated its slices of team.params(): afterwards all of it is new for everyone.
@@ -61,14 +60,6 @@ class Exchange {
   // For a norm: each has written the blocks of its slices in team.blocks(); afterwards all are
   // there, until all_gather_params().
   Status gather_blocks(int me, int64_t step, Deadline deadline);
-
-  // Notes without a sum. Nobody returns before all have called it, of whatever host, with no notes too.
-  Status gather_notes(int me, int64_t step, Deadline deadline, std::span<const double> notes,
-                      std::span<double> all);
-
-  // Nobody returns before participant 0 has called it, which may take `work_seconds`. Who knows that it has gives the
-  // others on its host `deadline_seconds`.
-  Status wait_for_first(int me, int64_t step, double work_seconds, double deadline_seconds);
 
   // `arena` of the team (params or a state), as process 0's host has it: to each owner its slices.
   Status scatter(int me, int64_t step, Deadline deadline, std::span<float> arena);
@@ -85,7 +76,6 @@ class Exchange {
   // What each thread of the process keeps.
   struct alignas(64) Own {
     std::vector<std::vector<const float*>> sources;  // of its slice of each bucket
-    uint64_t notes_sent = 0;                         // picks the set
     uint64_t begun = 0, summed = 0;  // buckets since the start: before this step, and so far
   };
 
@@ -109,16 +99,10 @@ class Exchange {
   int partner_on(int host, int process) const;
   Range slice_of_process(int process, int bucket) const;
   Range slice_of_host(int host, int bucket) const;
-  bool moves(int me) const { return me == gang_.first(); }
-  bool several_hosts() const { return gang_.hosts().size() > 1; }
-
   uint32_t written_by_all() const;
   void sum_for_others(int me, uint32_t until);
   void sum_for_others(int me, int bucket);
-  Status move(int me, Op op, const std::vector<Transfer>& sends,
-              const std::vector<Transfer>& receives, Deadline deadline, const Moment& moment);
   Status move_gradients(int me, Deadline deadline, const Moment& moment);
-  Status pass_notes(int me, int set, size_t count, Deadline deadline, const Moment& moment);
   Own& own(int me) { return own_[static_cast<size_t>(me - gang_.first())]; }
   const Own& own(int me) const { return own_[static_cast<size_t>(me - gang_.first())]; }
 
@@ -126,14 +110,13 @@ class Exchange {
   Gang& gang_;
   const int64_t leaves_;
   const Slices slices_;
-  Wire wire_;
+  Meeting& meeting_;
   std::unique_ptr<TreeSum> total_;
   std::vector<Own> own_;
   std::vector<HostNode> host_nodes_;
   std::unique_ptr<float[]> received_;
   std::vector<BucketTransfers> gradients_;
   std::vector<Transfer> params_out_, params_in_, blocks_out_, blocks_in_;
-  uint64_t came_ = 0;             // what process 0 tells other hosts of itself says nothing
   std::unique_ptr<Mover> mover_;  // where there are several buckets
 };
 

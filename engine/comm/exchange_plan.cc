@@ -43,7 +43,7 @@ void Exchange::plan_sums() {
     }
   }
   plan_sources(parts);
-  if (several_hosts()) plan_host_nodes(parts);
+  if (meeting_.several_hosts()) plan_host_nodes(parts);
   std::vector<Node> nodes;
   for (const Part& part : parts) nodes.push_back(part.node);
   total_ = std::make_unique<TreeSum>(root_of(leaves_), std::move(nodes));

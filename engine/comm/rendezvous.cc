@@ -44,9 +44,9 @@ struct Expected {
   bool met = false;
 };
 
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(const Attendance& own, Hello hello, Listener& listener, Deadline deadline)
+  Rendezvous(const Attendance& own, Hello hello, Listener& listener, Deadline deadline)
       : own_(own), hello_(hello), listener_(listener), deadline_(deadline) {
     for (size_t i = 0; i < own.place.workers.size(); ++i) {
       others_.emplace_back();
@@ -293,7 +293,7 @@ Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline, Lis
     }
     hello.nonce = sharing.listen();
   }
-  Meeting meeting(own, hello, listener, deadline);
+  Rendezvous meeting(own, hello, listener, deadline);
   TRY(meeting.run());
 
   std::vector<std::unique_ptr<Peer>> peers;

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 
-#include "engine/norm.h"
-
 namespace dtrain::engine {
 
 namespace {
-
-static_assert(kBlockElements == kBlock, "a norm is of the blocks that an arena is cut at");
 
 // Of each participant in a bucket, where there are several: one block more or less is little then.
 constexpr int64_t kBlocksEach = 4;
@@ -18,7 +14,7 @@ constexpr int64_t kBlocksEach = 4;
 Slices::Slices(int64_t elements, int world, int64_t bucket_elements)
     : elements_(elements), world_(world), buckets_(1) {
   if (bucket_elements == 0) return;
-  buckets_ = std::max<int64_t>(1, elements / std::max(bucket_elements, world_ * kBlocksEach * kBlockElements));
+  buckets_ = std::max<int64_t>(1, elements / std::max(bucket_elements, world_ * kBlocksEach * kBlock));
 }
 
 Range Slices::of(int first, int count, int bucket) const {
@@ -39,7 +35,7 @@ Range Slices::blocks_of_bucket(int index) const {
 }
 
 Range Slices::elements_of(Range blocks) const {
-  return {std::min(elements_, blocks.begin * kBlockElements), std::min(elements_, blocks.end * kBlockElements)};
+  return {std::min(elements_, blocks.begin * kBlock), std::min(elements_, blocks.end * kBlock)};
 }
 
 }  // namespace dtrain::engine

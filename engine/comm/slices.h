@@ -1,10 +1,10 @@
 // How an arena is cut for an exchange: into buckets, which go one after the other, the last elements first, for
 // backward is through with these first; and each bucket into slices, one for each participant, who owns it. All cuts
-// are at blocks of kBlockElements. Pure.
+// are at blocks of kBlock. Pure.
 #pragma once
 
-#include "engine/comm/team.h"
 #include "engine/layout.h"
+#include "engine/norm.h"
 
 namespace dtrain::engine {
 

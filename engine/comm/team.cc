@@ -124,7 +124,7 @@ std::span<float> Team::gradients(int participant, int arena) const {
 
 std::span<double> Team::blocks() const {
   return {at<double>(areas_->blocks),
-          static_cast<size_t>((plan_.elements + kBlockElements - 1) / kBlockElements)};
+          static_cast<size_t>(blocks_of(plan_.elements))};
 }
 
 std::span<double> Team::notes(int set, int participant) const {

@@ -25,9 +25,6 @@ struct TeamPlan {
   int arenas = 1;        // gradient arenas a participant
 };
 
-// Sums over blocks of so many elements are the same however an arena is cut; so it is cut there
-// only.
-inline constexpr int64_t kBlockElements = 4096;
 inline constexpr int kMostNotes = 32;  // doubles a participant tells all others at once
 inline constexpr int kGroupSlots = 4;  // subgroups that a participant can be in
 inline constexpr int64_t kRingElements = 256 * 1024;

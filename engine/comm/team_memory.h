@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "engine/comm/team.h"
+#include "engine/norm.h"
 
 namespace dtrain::engine {
 
@@ -41,7 +42,7 @@ struct Team::Areas {
 
   Areas(const TeamPlan& plan, size_t members, size_t world) {
     const auto elements = static_cast<size_t>(plan.elements);
-    const size_t block_count = (elements + kBlockElements - 1) / kBlockElements;
+    const auto block_count = static_cast<size_t>(blocks_of(plan.elements));
     end = 0;
     control = take(sizeof(Control));
     seats = take(members * sizeof(Seat));

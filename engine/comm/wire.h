@@ -1,6 +1,6 @@
 // Moves one frame to and one from each of several other processes at once, over the connections of
 // the gang. What is sent and received lies where it is used: nothing is copied on the way. Owner:
-// Exchange. Thread: one of the process. Every process calls run() for every exchange, also with
+// Meeting. Thread: one of the process. Every process calls run() for every exchange, also with
 // nothing to move, so that all count alike.
 // Promises: ends by the deadline, which begins anew whenever something moves, with an error that names who is missing,
 // lost or out of step.

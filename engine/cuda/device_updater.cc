@@ -48,8 +48,7 @@ Result<std::unique_ptr<DeviceUpdater>> DeviceUpdater::open(const RunPlan& plan, 
   // don't wait for each other in a circle: all GPUs get their sums in the order in which the host asks for them.
   if (grid.model() > 1 && grid.data() > 1) ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   // The team is for notes: its arenas are as small as they can be.
-  const TeamPlan team_plan{.elements = Layout::kAlignment, .states = 0,
-                           .arenas = most_nodes(gang->world(), leaf_count(gang->world()))};
+  const TeamPlan team_plan{.elements = Layout::kAlignment};
   TRY(auto team, Team::open(*gang, team_plan, Deadline::after(plan.spec.deadline_seconds)));
   std::unique_ptr<DeviceUpdater> made(new DeviceUpdater(plan, std::move(gang), std::move(team)));
   std::vector<Status> statuses(static_cast<size_t>(plan.threads), ok());
@@ -76,7 +75,7 @@ DeviceUpdater::DeviceUpdater(const RunPlan& plan, std::unique_ptr<Gang> gang, st
     : plan_(plan),
       gang_(std::move(gang)),
       team_(std::move(team)),
-      exchange_(std::make_unique<Exchange>(*team_)),
+      meeting_(*team_),
       grid_(plan.spec.strategy, gang_->world()),
       leaves_(leaf_count(grid_.data())),
       state_count_(OptimizerKernel(plan.spec.optimizer, plan.layout).states()),
@@ -125,7 +124,7 @@ Status DeviceUpdater::check_alone(int me) {
   Uuid uuid;
   std::memcpy(uuid.data(), rank(me).device().uuid().data(), uuid.size());
   std::vector<double> all(static_cast<size_t>(gang_->world()) * as_notes(uuid).size());
-  TRY(exchange_->gather_notes(me, 0, deadline(), as_notes(uuid), all));
+  TRY(meeting_.gather(me, 0, deadline(), as_notes(uuid), all));
   for (int other = 0; other < gang_->world(); ++other) {
     if (other == me || from_notes<Uuid>(all, other) != uuid) continue;
     return Error{Code::InvalidArgument,
@@ -143,7 +142,7 @@ Result<std::shared_ptr<Communicator>> DeviceUpdater::meet(int me, const std::vec
     TRY(id, Communicator::make_id());
   }
   std::vector<double> all(static_cast<size_t>(gang_->world()) * as_notes(id).size());
-  TRY(exchange_->gather_notes(me, 0, deadline(), as_notes(id), all));
+  TRY(meeting_.gather(me, 0, deadline(), as_notes(id), all));
   const auto at = static_cast<int>(std::ranges::find(members, me) - members.begin());
   TRY(auto communicator, Communicator::open(from_notes<Communicator::Id>(all, members.front()), at,
                                             static_cast<int>(members.size()), plan_.spec.deadline_seconds));
@@ -221,7 +220,7 @@ Status DeviceUpdater::enqueue(int me, Rank& mine, const Update& update) {
   if (links.world != nullptr) links.world->all_reduce(mine.stream(), &totals->loss, kTotals);
   mine.update(update, updates(update.step));
   if (links.world == nullptr) return ok();
-  return exchange_->gather_notes(me, update.step, deadline(), {}, {});
+  return meeting_.gather(me, update.step, deadline(), {}, {});
 }
 
 // What the first and the last stage both have: each sums the two parts of its gradient.
@@ -243,7 +242,7 @@ void DeviceUpdater::add_up_ends(Rank& mine) {
 
 Result<Outcome> DeviceUpdater::add_up(int me, int64_t step, const Outcome& outcome) {
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
-  TRY(exchange_->gather_notes(me, step, deadline(), notes_of(outcome), all));
+  TRY(meeting_.gather(me, step, deadline(), notes_of(outcome), all));
   return total_of(all);
 }
 
@@ -319,7 +318,7 @@ Status DeviceUpdater::distribute(int me, int64_t step, int64_t updates) {
     TRY(mine.device().wait(watch(me, step, moment.doing)));
   }
   mine.refresh();
-  TRY(exchange_->gather_notes(me, step, deadline(), {}, {}));
+  TRY(meeting_.gather(me, step, deadline(), {}, {}));
   TRY(mine.device().wait(watch(me, step, "distribute parameters")));
   return mine.links_status();
 }
@@ -332,7 +331,7 @@ Result<int64_t> DeviceUpdater::agree(int me, int64_t step) {
 }
 
 Status DeviceUpdater::wait_for_master(int me, int64_t step) {
-  return exchange_->wait_for_first(me, step, kWriteSeconds, plan_.spec.deadline_seconds);
+  return meeting_.wait_for_first(me, step, kWriteSeconds, plan_.spec.deadline_seconds);
 }
 
 }  // namespace dtrain::engine::cuda

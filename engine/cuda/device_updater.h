@@ -17,7 +17,7 @@
 
 #include "engine/buffer.h"
 #include "engine/comm/channel.h"
-#include "engine/comm/exchange.h"
+#include "engine/comm/meeting.h"
 #include "engine/comm/gang.h"
 #include "engine/comm/team.h"
 #include "engine/cuda/device_grid.h"
@@ -102,7 +102,7 @@ class DeviceUpdater : public Updater {
   const RunPlan& plan_;
   std::unique_ptr<Gang> gang_;
   std::unique_ptr<Team> team_;
-  std::unique_ptr<Exchange> exchange_;  // of notes
+  Meeting meeting_;
   const DeviceGrid grid_;
   const int64_t leaves_;
   const int state_count_;

@@ -44,7 +44,8 @@ AllReduce::AllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::uniqu
       optimizer_(plan.spec.optimizer, plan.layout),
       gang_(std::move(gang)),
       team_(std::move(team)),
-      exchange_(std::make_unique<Exchange>(*team_, overlap_of(plan.spec))),
+      meeting_(*team_),
+      exchange_(std::make_unique<Exchange>(*team_, meeting_, overlap_of(plan.spec))),
       crew_(plan.crew > 1 ? std::make_unique<Crew>(plan.crew) : nullptr) {
   INVARIANT(crew_ == nullptr || gang_->world() == 1, "a crew is one participant's");
   if (!updates_at_once(plan, gang_->world())) return;
@@ -108,7 +109,7 @@ Result<double> AllReduce::gradient_scale(int me, int64_t step, double rows) {
 
 Result<Outcome> AllReduce::add_up(int me, int64_t step, const Outcome& own) {
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
-  TRY(exchange_->gather_notes(me, step, deadline(), notes_of(own), all));
+  TRY(meeting_.gather(me, step, deadline(), notes_of(own), all));
   return total_of(all);
 }
 
@@ -137,7 +138,7 @@ Result<int64_t> AllReduce::agree(int me, int64_t step) {
 }
 
 Status AllReduce::wait_for_master(int me, int64_t step) {
-  return exchange_->wait_for_first(me, step, kWriteSeconds, plan_.spec.deadline_seconds);
+  return meeting_.wait_for_first(me, step, kWriteSeconds, plan_.spec.deadline_seconds);
 }
 
 }  // namespace dtrain::engine

@@ -65,6 +65,7 @@ class AllReduce : public Updater {
   const OptimizerKernel optimizer_;
   std::unique_ptr<Gang> gang_;
   std::unique_ptr<Team> team_;
+  Meeting meeting_;
   std::unique_ptr<Exchange> exchange_;
   const std::unique_ptr<Crew> crew_;  // of the only participant, or nothing
   std::unique_ptr<ImmediateUpdate> at_once_;

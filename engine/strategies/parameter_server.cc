@@ -39,11 +39,9 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& pl
   alone.key = plan.place.key;
   TRY(auto gang, meet({.place = alone, .threads = plan.threads}, deadline));
   const int64_t world = world_of(plan);
-  // Of which only the notes are wanted.
-  const int nodes_of_exchange = most_nodes(plan.threads, leaf_count(plan.threads));
   const TeamPlan team_plan{.elements = plan.layout.size(),
                            .states = OptimizerKernel(plan.spec.optimizer, plan.layout).states(),
-                           .arenas = std::max(most_nodes(world, leaves_of(plan)), nodes_of_exchange)};
+                           .arenas = most_nodes(world, leaves_of(plan))};
   TRY(auto team, Team::open(*gang, team_plan, deadline));
   ServerClientConfig config{.rank = plan.place.index,
                             .threads = plan.threads,
@@ -70,7 +68,7 @@ ParameterServer::ParameterServer(const RunPlan& plan, std::unique_ptr<Gang> gang
                                    owned_leaves(in_world(first() + plan.threads - 1), world_, leaves_).end})),
       gang_(std::move(gang)),
       team_(std::move(team)),
-      exchange_(std::make_unique<Exchange>(*team_)),
+      meeting_(*team_),
       client_(std::move(client)) {
   for (const Node& node : worker_nodes_) {
     std::vector<Node> parts;
@@ -102,7 +100,7 @@ Status ParameterServer::meet_threads(int me, int64_t step) {
 
 Result<Outcome> ParameterServer::add_up(int me, int64_t step, const Outcome& own) {
   std::vector<double> all(static_cast<size_t>(plan_.threads) * kNotes);
-  TRY(exchange_->gather_notes(local(me), step, deadline(), notes_of(own), all));
+  TRY(meeting_.gather(local(me), step, deadline(), notes_of(own), all));
   return total_of(all);
 }
 

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "engine/buffer.h"
-#include "engine/comm/exchange.h"
+#include "engine/comm/meeting.h"
+#include "engine/comm/tree.h"
 #include "engine/comm/gang.h"
 #include "engine/comm/team.h"
 #include "engine/server/client.h"
@@ -81,7 +82,7 @@ class ParameterServer : public Updater {
   const std::vector<Node> worker_nodes_;
   std::unique_ptr<Gang> gang_;  // of this process alone
   std::unique_ptr<Team> team_;
-  std::unique_ptr<Exchange> exchange_;
+  Meeting meeting_;
   std::unique_ptr<ServerClient> client_;
   std::vector<TreeSum> sums_;                          // of each node of the worker, over its threads'
   std::vector<std::vector<const float*>> sum_sources_;

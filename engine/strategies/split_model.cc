@@ -92,8 +92,7 @@ Result<std::unique_ptr<SplitModel>> SplitModel::open(const RunPlan& plan, std::u
   const bool pipeline = plan.spec.strategy.kind == Strategy::Pipeline;
   const int64_t leaves = leaf_count(int64_t{grid.data()} * (pipeline ? plan.spec.strategy.micro_batches : 1));
   const OptimizerKernel optimizer(plan.spec.optimizer, plan.layout);
-  // The exchange of notes lays claim to its own number of arenas; those that are not used take no memory.
-  const int arenas = std::max(most_nodes(grid.data(), leaves), most_nodes(grid.size(), leaf_count(grid.size())));
+  const int arenas = most_nodes(grid.data(), leaves);
   TRY(auto team, Team::open(*gang,
                             {.elements = plan.layout.size(), .states = optimizer.states(), .arenas = arenas},
                             Deadline::after(plan.spec.deadline_seconds)));
@@ -109,7 +108,7 @@ SplitModel::SplitModel(const RunPlan& plan, std::unique_ptr<Gang> gang, std::uni
       optimizer_(plan.spec.optimizer, plan.layout),
       gang_(std::move(gang)),
       team_(std::move(team)),
-      exchange_(std::make_unique<Exchange>(*team_)),
+      meeting_(*team_),
       grid_(std::move(grid)),
       leaves_(leaves) {
   own_.resize(static_cast<size_t>(gang_->threads()));
@@ -260,7 +259,7 @@ Result<double> SplitModel::gradient_scale(int me, int64_t step, double rows) {
     own_squares += sum_of(blocks);
   }
   std::vector<double> all(static_cast<size_t>(grid_.size()));
-  TRY(exchange_->gather_notes(me, step, deadline(), {&own_squares, 1}, all));
+  TRY(meeting_.gather(me, step, deadline(), {&own_squares, 1}, all));
   const double squares = sum_of(all);
   if (!std::isfinite(squares)) return wrong_gradient(step);
   return clipped_scale(squares, 1 / rows, plan_.spec.clip_norm);
@@ -268,12 +267,12 @@ Result<double> SplitModel::gradient_scale(int me, int64_t step, double rows) {
 
 Result<Outcome> SplitModel::add_up(int me, int64_t step, const Outcome& outcome) {
   std::vector<double> all(static_cast<size_t>(grid_.size()) * kNotes);
-  TRY(exchange_->gather_notes(me, step, deadline(), notes_of(outcome), all));
+  TRY(meeting_.gather(me, step, deadline(), notes_of(outcome), all));
   return total_of(all);
 }
 
 Status SplitModel::meet_all(int me, int64_t step) {
-  return exchange_->gather_notes(me, step, deadline(), {}, {});
+  return meeting_.gather(me, step, deadline(), {}, {});
 }
 
 std::vector<std::span<float>> SplitModel::arenas() const {
@@ -358,7 +357,7 @@ Result<int64_t> SplitModel::agree(int me, int64_t step) {
 }
 
 Status SplitModel::wait_for_master(int me, int64_t step) {
-  return exchange_->wait_for_first(me, step, kWriteSeconds, plan_.spec.deadline_seconds);
+  return meeting_.wait_for_first(me, step, kWriteSeconds, plan_.spec.deadline_seconds);
 }
 
 }  // namespace dtrain::engine

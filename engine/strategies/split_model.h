@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/comm/exchange.h"
+#include "engine/comm/meeting.h"
 #include "engine/comm/gang.h"
 #include "engine/comm/team.h"
 #include "engine/comm/tree.h"
@@ -94,7 +94,7 @@ class SplitModel : public Updater {
   const OptimizerKernel optimizer_;
   std::unique_ptr<Gang> gang_;
   std::unique_ptr<Team> team_;
-  std::unique_ptr<Exchange> exchange_;  // of notes
+  Meeting meeting_;
   const Grid grid_;
   const int64_t leaves_;
   std::vector<Held> held_;  // by part

@@ -53,7 +53,7 @@ Trained reference(int64_t elements) {
     trained.blocks.clear();
     for (int64_t i = 0; i < elements; ++i) {
       const float sum = node_gradient(step, {3, 0}, i);
-      if (i % kBlockElements == 0) trained.blocks.push_back(0);
+      if (i % kBlock == 0) trained.blocks.push_back(0);
       trained.blocks.back() += double{sum} * sum;
       update(trained.params[static_cast<size_t>(i)], trained.state[static_cast<size_t>(i)], sum);
     }
@@ -62,7 +62,7 @@ Trained reference(int64_t elements) {
 }
 
 // What one participant does; the error that ends it.
-Status train(Exchange& exchange, Team& team, int me, Deadline deadline) {
+Status train(Exchange& exchange, Meeting& meeting, Team& team, int me, Deadline deadline) {
   const int world = team.gang().world();
   // Only process 0's host knows where to start.
   if (me == 0) std::ranges::fill(team.params(), 1.0f);
@@ -90,14 +90,14 @@ Status train(Exchange& exchange, Team& team, int me, Deadline deadline) {
     }
     for (const Range slice : exchange.slices(me)) {
       // Block by block, or all of a slice, is the same.
-      const int64_t at_once = step == 2 ? kBlockElements : std::max<int64_t>(1, slice.size());
+      const int64_t at_once = step == 2 ? kBlock : std::max<int64_t>(1, slice.size());
       for (int64_t at = slice.begin; at < slice.end; at += at_once) {
         const Range part{at, std::min(slice.end, at + at_once)};
         exchange.sum(me, part, team.gradients(me).data() + at);
       }
       for (int64_t i = slice.begin; i < slice.end; ++i) {
-        double& block = team.blocks()[static_cast<size_t>(i / kBlockElements)];
-        if (i % kBlockElements == 0) block = 0;
+        double& block = team.blocks()[static_cast<size_t>(i / kBlock)];
+        if (i % kBlock == 0) block = 0;
         const float sum = team.gradients(me)[static_cast<size_t>(i)];
         block += double{sum} * sum;
         update(team.params()[static_cast<size_t>(i)], team.state(0)[static_cast<size_t>(i)], sum);
@@ -109,7 +109,7 @@ Status train(Exchange& exchange, Team& team, int me, Deadline deadline) {
   TRY(exchange.gather(me, kSteps, deadline, team.state(0)));
   const double note[] = {me * 0.5};
   std::vector<double> all(static_cast<size_t>(world));
-  TRY(exchange.gather_notes(me, kSteps, deadline, note, all));
+  TRY(meeting.gather(me, kSteps, deadline, note, all));
   if (all.back() != (world - 1) * 0.5) return Error{Code::Internal, "wrong last note", ""};
   return ok();
 }
@@ -130,11 +130,12 @@ void check_training(const Cast& cast, int64_t elements, const Overlap& overlap =
     auto team = Team::open(gang, plan_for(elements, gang.world()), deadline);
     if (!team.ok()) FAIL_CHECK(team.error().message);
     if (!team.ok()) return;
-    Exchange exchange(**team, overlap);
+    Meeting meeting(**team);
+    Exchange exchange(**team, meeting, overlap);
     std::vector<std::thread> threads;
     for (int thread = 0; thread < gang.threads(); ++thread) {
       threads.emplace_back([&, thread] {
-        const auto status = train(exchange, **team, gang.first() + thread, deadline);
+        const auto status = train(exchange, meeting, **team, gang.first() + thread, deadline);
         if (!status.ok()) FAIL_CHECK(status.error().message);
       });
     }
@@ -207,7 +208,8 @@ TEST_CASE("process 0 sends no parameter more than twice, to however many hosts")
   constexpr int64_t kElements = 64 * 4096;
   with_teams({.threads = {1, 1, 1, 1, 1}, .hosts = {0, 1, 2, 3, 4}}, plan_for(kElements, 5), [=](Team& team, int me) {
     const auto deadline = Deadline::after(kPatience_seconds);
-    Exchange exchange(team);
+    Meeting meeting(team);
+    Exchange exchange(team, meeting);
     const uint64_t before = me == 0 ? bytes_sent(team.gang()) : 0;
     if (me == 0) std::ranges::fill(team.params(), 1.0f);
     CHECK(exchange.scatter(me, 0, deadline, team.params()).ok());
@@ -233,7 +235,8 @@ TEST_CASE("gradients that are ready go before the others are computed") {
       seen.set_value();
       return;
     }
-    Exchange exchange(**team, {.bucket_elements = kElements / 2, .deadline_seconds = kPatience_seconds});
+    Meeting meeting(**team);
+    Exchange exchange(**team, meeting, {.bucket_elements = kElements / 2, .deadline_seconds = kPatience_seconds});
     exchange.ready(0, 1, kElements / 2 + 16);  // not all of the first bucket
     exchange.ready(0, 1, kElements / 2);
     CHECK(seen.get_future().wait_until(deadline.at()) == std::future_status::ready);
@@ -250,7 +253,8 @@ std::vector<std::string> broken_frame(const Overlap& overlap, double deadline_se
   return forked({.threads = {1, 1, 1}, .hosts = {0, 1, 2}}, [&](Gang& gang) -> std::string {
     auto team = Team::open(gang, plan_for(kElements, 3), Deadline::after(kPatience_seconds));
     if (!team.ok()) return team.error().message;
-    Exchange exchange(**team, overlap);
+    Meeting meeting(**team);
+    Exchange exchange(**team, meeting, overlap);
     if (gang.self() == 1) {
       FrameHeader header{.magic = frame_magic(gang.key()), .op = Op::Gradients, .sequence = 1};
       const std::vector<Node> nodes = exchange.nodes_of(1);
@@ -296,10 +300,11 @@ TEST_CASE(
   std::mutex mutex;
   std::vector<std::string> texts;
   with_gangs({.threads = {2, 1, 1}, .hosts = {0, 1, 2}}, [&](Gang& gang) {
-    auto team = Team::open(gang, {.elements = 60 * kBlockElements, .arenas = 8},
+    auto team = Team::open(gang, {.elements = 60 * kBlock, .arenas = 8},
                            Deadline::after(kPatience_seconds));
     REQUIRE(team.ok());
-    Exchange exchange(**team, {.bucket_elements = 20 * kBlockElements, .deadline_seconds = 0.5});
+    Meeting meeting(**team);
+    Exchange exchange(**team, meeting, {.bucket_elements = 20 * kBlock, .deadline_seconds = 0.5});
     const auto collect = [&](int me) {
       Status status = ok();
       for (const auto busy = Deadline::after(2.5);
@@ -325,96 +330,13 @@ TEST_CASE("what a process said before it ended is told, not that it is gone") {
     auto team = Team::open(gang, plan_for(16, 2), Deadline::after(kPatience_seconds));
     if (!team.ok()) return team.error().message;
     if (gang.self() == 0) return (*team)->fail({Code::DataLoss, "the loss is not a number", ""}).message;
-    Exchange exchange(**team);
+    Meeting meeting(**team);
+    Exchange exchange(**team, meeting);
     while (!gang.peer(0).socket.has_hung_up()) std::this_thread::yield();
     const auto status = exchange.collect(1, 1, Deadline::after(kPatience_seconds));
     return status.ok() ? "passed" : status.error().message;
   });
   CHECK(texts[1] == "the loss is not a number");
-}
-
-TEST_CASE("who gathers no notes waits for the others all the same, on other hosts too") {
-  std::atomic<int> came = 0;
-  with_gangs({.threads = {1, 2, 1}, .hosts = {0, 1, 2}}, [&](Gang& gang) {
-    const auto deadline = Deadline::after(kPatience_seconds);
-    auto team = Team::open(gang, plan_for(16, gang.world()), deadline);
-    if (!team.ok()) FAIL_CHECK(team.error().message);
-    if (!team.ok()) return;
-    Exchange exchange(**team);
-    std::vector<std::thread> threads;
-    for (int me = gang.first(); me < gang.first() + gang.threads(); ++me) {
-      threads.emplace_back([&, me] {
-        for (int round = 1; round <= 200; ++round) {
-          ++came;
-          CHECK(exchange.gather_notes(me, round, deadline, {}, {}).ok());
-          CHECK(came >= 4 * round);  // some may have come for the next one by now
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  });
-}
-
-TEST_CASE("who waits for participant 0 comes after it, on other hosts too") {
-  std::atomic<int> came = 0;
-  with_gangs({.threads = {2, 1, 2, 1}, .hosts = {0, 0, 1, 1}}, [&](Gang& gang) {
-    auto team = Team::open(gang, plan_for(16, gang.world()), Deadline::after(kPatience_seconds));
-    if (!team.ok()) FAIL_CHECK(team.error().message);
-    if (!team.ok()) return;
-    Exchange exchange(**team);
-    std::vector<std::thread> threads;
-    for (int me = gang.first(); me < gang.first() + gang.threads(); ++me) {
-      threads.emplace_back([&, me] {
-        for (int round = 1; round <= 200; ++round) {
-          if (me == 0) came = round;
-          CHECK(exchange.wait_for_first(me, round, kPatience_seconds, kPatience_seconds).ok());
-          CHECK(came >= round);
-          CHECK(exchange.gather_notes(me, round, Deadline::after(kPatience_seconds), {}, {}).ok());
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  });
-}
-
-TEST_CASE("one that stopped while others wait for participant 0 is named on the deadline, once that is there") {
-  for (const int stops : {1, 3}) {
-    CAPTURE(stops);
-    const auto texts = forked({.threads = {1, 1, 1, 1}, .hosts = {0, 0, 1, 1}}, [&](Gang& gang) -> std::string {
-      auto team = Team::open(gang, plan_for(16, gang.world()), Deadline::after(kPatience_seconds));
-      if (!team.ok()) return team.error().message;
-      Exchange exchange(**team);
-      if (gang.self() == stops) ::raise(SIGSTOP);
-      Status status = exchange.wait_for_first(gang.first(), 7, 1e4, 0.5);
-      while (status.ok()) status = (*team)->look({7, "the next"});  // those of the other host have all they wait for
-      return status.error().message;
-    });
-    for (const int others : {0, 4 - stops, 2}) {
-      const std::string& text = texts[static_cast<size_t>(others)];
-      CHECK_MESSAGE(text.find(fmt::format("worker {} at 127.0.0.1:", stops)) == 0, text);
-      CHECK_MESSAGE(text.find(" did not answer for 0.5 s after step 7") != std::string::npos, text);
-    }
-  }
-}
-
-TEST_CASE("who is waited for on its host is named before the one who waits for it is missed on others") {
-  const auto texts = forked({.threads = {1, 1, 1, 1}, .hosts = {0, 0, 1, 1}}, [&](Gang& gang) -> std::string {
-    auto team = Team::open(gang, plan_for(16, gang.world()), Deadline::after(kPatience_seconds));
-    if (!team.ok()) return team.error().message;
-    Exchange exchange(**team);
-    Status status = ok();
-    for (int64_t step = 7; status.ok(); ++step) {
-      const auto deadline = Deadline::after(0.5);
-      if (gang.self() == 1) {  // not to the end of it: what others tell has come to its host, and it does not
-        status = (*team)->barrier(1, deadline, {step, "values"});
-        ::raise(SIGSTOP);
-      } else {
-        status = exchange.gather_notes(gang.first(), step, deadline, {}, {});
-      }
-    }
-    return status.error().message;
-  });
-  for (const size_t other : {0, 2, 3}) CHECK_MESSAGE(texts[other].find("worker 1 at 127.0.0.1:") == 0, texts[other]);
 }
 
 TEST_CASE("processes out of step say so") {
@@ -424,7 +346,8 @@ TEST_CASE("processes out of step say so") {
     const auto deadline = Deadline::after(kPatience_seconds);
     auto team = Team::open(gang, plan_for(10'000, 2), deadline);
     if (!team.ok()) return;
-    Exchange exchange(**team);
+    Meeting meeting(**team);
+    Exchange exchange(**team, meeting);
     const auto status = gang.self() == 0 ? exchange.all_gather_params(0, 1, deadline)
                                          : exchange.collect(1, 1, deadline);
     const std::lock_guard lock(mutex);

@@ -9,8 +9,8 @@ namespace {
 
 TEST_CASE("slices are cut at blocks and tile the arena") {
   for (const int world : {1, 2, 5, 16}) {
-    for (const int64_t elements : {int64_t{0}, int64_t{16}, 7 * kBlockElements + 16, 300 * kBlockElements, 301 * kBlockElements - 16}) {
-      for (const int64_t bucket : {int64_t{0}, int64_t{1}, 9 * kBlockElements, 1000 * kBlockElements}) {
+    for (const int64_t elements : {int64_t{0}, int64_t{16}, 7 * kBlock + 16, 300 * kBlock, 301 * kBlock - 16}) {
+      for (const int64_t bucket : {int64_t{0}, int64_t{1}, 9 * kBlock, 1000 * kBlock}) {
         CAPTURE(world);
         CAPTURE(elements);
         CAPTURE(bucket);
@@ -24,7 +24,7 @@ TEST_CASE("slices are cut at blocks and tile the arena") {
         int64_t at = 0;
         for (const Range slice : all) {
           CHECK(slice.begin == at);
-          CHECK((slice.begin % kBlockElements == 0 || slice.begin == elements));
+          CHECK((slice.begin % kBlock == 0 || slice.begin == elements));
           at = slice.end;
         }
         CHECK(at == elements);
@@ -34,21 +34,21 @@ TEST_CASE("slices are cut at blocks and tile the arena") {
 }
 
 TEST_CASE("buckets are as large as asked for, and no smaller than pays") {
-  CHECK(Slices(1000 * kBlockElements, 2, 0).buckets() == 1);
-  CHECK(Slices(1000 * kBlockElements, 2, 100 * kBlockElements).buckets() == 10);
-  CHECK(Slices(1099 * kBlockElements, 2, 100 * kBlockElements).buckets() == 10);
-  CHECK(Slices(1000 * kBlockElements, 25, 1).buckets() == 10);
-  CHECK(Slices(99 * kBlockElements, 2, 100 * kBlockElements).buckets() == 1);
+  CHECK(Slices(1000 * kBlock, 2, 0).buckets() == 1);
+  CHECK(Slices(1000 * kBlock, 2, 100 * kBlock).buckets() == 10);
+  CHECK(Slices(1099 * kBlock, 2, 100 * kBlock).buckets() == 10);
+  CHECK(Slices(1000 * kBlock, 25, 1).buckets() == 10);
+  CHECK(Slices(99 * kBlock, 2, 100 * kBlock).buckets() == 1);
 }
 
 TEST_CASE("a bucket is complete once all of it is") {
-  const Slices slices(100 * kBlockElements, 2, 25 * kBlockElements);
+  const Slices slices(100 * kBlock, 2, 25 * kBlock);
   REQUIRE(slices.buckets() == 4);
-  CHECK(slices.bucket(0) == Range{75 * kBlockElements, 100 * kBlockElements});
-  CHECK(slices.from(100 * kBlockElements) == 0);
-  CHECK(slices.from(75 * kBlockElements + 1) == 0);
-  CHECK(slices.from(75 * kBlockElements) == 1);
-  CHECK(slices.from(25 * kBlockElements) == 3);
+  CHECK(slices.bucket(0) == Range{75 * kBlock, 100 * kBlock});
+  CHECK(slices.from(100 * kBlock) == 0);
+  CHECK(slices.from(75 * kBlock + 1) == 0);
+  CHECK(slices.from(75 * kBlock) == 1);
+  CHECK(slices.from(25 * kBlock) == 3);
   CHECK(slices.from(1) == 3);
   CHECK(slices.from(0) == 4);
 }

@@ -22,7 +22,7 @@ bool is_by_tiles(int64_t n_count, int64_t k_count) {
 template <bool kMany>
 void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<float> a, GemmB<float> b, float* c,
                int64_t ldc, const Then<float>& then, Crew* crew) {
-  const bool leaves_out = a.common.value != 0 && n_count % BackgroundShares::kStep == 0;
+  const bool leaves_out = a.common.value != 0 && may_leave_out(n_count, k_count);
   const bool by_tiles = is_by_tiles<kMany>(n_count, k_count) && !leaves_out;
   const auto product = by_tiles ? &multiply_then : kAvx512Kernels.gemm_then;
   product(m_count, n_count, k_count, a, b, c, ldc, then, crew);

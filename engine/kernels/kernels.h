@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "engine/kernels/left_out.h"
+
 namespace dtrain::engine {
 
 class Crew;  // crew.h
@@ -44,7 +46,7 @@ template <class T>
 struct GemmB {
   const T* data;
   int64_t row_stride, column_stride;
-  Common<T> common = {};   // zero
+  float zeros = 0;   // share of its elements, about, that a ReLU has made zero; 0: nothing is known
 };
 
 // What becomes of an element of a product once its sum is there, in this order. Rows of all that is named
@@ -57,14 +59,6 @@ struct Then {
   const T* times = nullptr;  // [M][N]: is multiplied by
   const T* where = nullptr;  // [M][N]: becomes zero where this isn't greater than zero
   T* gelu_slope = nullptr;  // [M][N]: C gets its gelu, and this the slope there
-};
-
-// Of how many elements a background must be before it is left out: less does not pay, or not on every processor that runs these kernels.
-struct BackgroundShares {
-  static constexpr int64_t kWide = 512, kStep = 16;   // columns; only of products that have a multiple of the latter
-  float of_wide = 0.7f, of_narrow = 0.7f;
-  float of_gradient = 0.7f;
-  int64_t shortest_leaf = 16;   // with a gradient
 };
 
 struct AttentionShape {

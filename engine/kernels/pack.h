@@ -41,7 +41,10 @@ void pack_panel(const GemmB<T>& b, int64_t n, int64_t width, int64_t k_count, T*
       one_by_one(whole, width, k, k + kCount);
     }
   } else if (b.column_stride == 1) {
-    for (; k < k_count; ++k) std::copy_n(b.data + k * b.row_stride + n, width, to + k * ld);
+    for (; k < k_count; ++k) {
+      const T* const from = b.data + k * b.row_stride + n;
+      for_vectors<T>(width, [&](auto load_at, auto store_at) { store_at(to + k * ld, load_at(from)); });
+    }
   }
   one_by_one(0, width, k, k_count);
 }

@@ -28,7 +28,6 @@ namespace dtrain::engine::DTRAIN_ISA {
 // Of a panel: as many sums are on their way at once as it takes to wait for none.
 inline constexpr int kSparseVectors = 8;
 inline constexpr int64_t kSparseColumns = kSparseVectors * kLanes<float>;
-inline constexpr int64_t kSparseStep = BackgroundShares::kStep;   // columns come in so many
 // Elements of a panel that stay in the first-level cache while all of A goes over them.
 inline constexpr int64_t kSparsePanel = 8192;
 // What goes over a panel at once: more would push everything else out of the second-level cache.
@@ -97,8 +96,7 @@ bool is_for_all_hands(int64_t n_count, const Crew* crew) {
 
 // Whether what is common in A can be left out.
 inline bool can_leave_out(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<float>& a, const Then<float>& then) {
-  return a.common.share > 0 && a.column_stride == 1 && n_count % kSparseStep == 0 && n_count >= 128 && k_count >= 128 && m_count > 0 &&
-         then.gelu_slope == nullptr && then.plus == nullptr;
+  return a.common.share > 0 && a.column_stride == 1 && may_leave_out(n_count, k_count) && m_count > 0 && then.gelu_slope == nullptr && then.plus == nullptr;
 }
 
 struct SparseProduct {

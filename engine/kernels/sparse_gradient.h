@@ -106,8 +106,7 @@ inline GradientWays gradient_ways(int64_t m_count, int64_t n_count, Leaves leave
   constexpr int64_t kShortLeaf = 8;    // rows: of fewer, ending a leaf takes longer than it does
   constexpr int64_t kLongLeaf = 160;   // of more, a panel does not stay in the first-level cache
   GradientWays found;
-  const bool fits = m_count >= 128 && n_count >= 128 && a.row_stride == 1 && b.column_stride == 1 && m_count % kSparseStep == 0 &&
-                    n_count % kSparseStep == 0;
+  const bool fits = may_leave_out_of_gradient(m_count, n_count) && a.row_stride == 1 && b.column_stride == 1;
   if (fits && a.common.value != 0) {
     // By what all who share the batch know.
     if (leaves.shortest >= kShortLeaf && leaves.shortest < kLongLeaf) {
@@ -118,7 +117,7 @@ inline GradientWays gradient_ways(int64_t m_count, int64_t n_count, Leaves leave
   found.add(Sparse::Neither);
   const int64_t k_count = leaves.ends[leaves.count - 1];
   if (fits && k_count >= kShortLeaf * leaves.count && k_count <= kLongLeaf * leaves.count) {
-    if (b.common.share > 0) found.add(Sparse::B);
+    if (b.zeros > 0) found.add(Sparse::B);
     if (a.common.value == 0 && a.common.share > 0) found.add(Sparse::A);
   }
   return found;

@@ -144,7 +144,7 @@ class DenseLayers {
       T* const to = i == 0 ? dx : gradients_[i % 2].data();
       if (to != nullptr) backward_to(to, i, rows, parameters, dy, input);
       const GemmA<T> a{input, 1, l.in, i > 0 ? after_relu() : common, &l.trials.weights};
-      ops_.gemm_tree(l.in, l.out, leaves, a, {dy, l.out, 1, common_behind(i)}, gradients + l.weight.offset, l.weight.stride, add);
+      ops_.gemm_tree(l.in, l.out, leaves, a, {dy, l.out, 1, common_behind(i).share}, gradients + l.weight.offset, l.weight.stride, add);
       ops_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
       if (ready) ready(l.weight.offset);
       dy = to;

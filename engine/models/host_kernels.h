@@ -44,8 +44,7 @@ class HostKernels : public Kernels<V> {
     Base::gemm(m, n, k, worth_it(a, n), b, c, ldc, add, crew_);
   }
   void gemm_tree(int64_t m, int64_t n, Leaves leaves, GemmA<V> a, GemmB<V> b, V* c, int64_t ldc, bool add) const {
-    const bool leaves_out = a.common.share >= Base::background.of_gradient && leaves.shortest >= Base::background.shortest_leaf;
-    if (a.common.value != 0 && !leaves_out) a.common = {};
+    if (a.common.value != 0 && !Base::background.pays_in_gradient(a.common.share, leaves.shortest)) a.common = {};
     Base::gemm_tree(m, n, leaves, a, b, c, ldc, add, crew_, taker_);
   }
   void sum_rows(int64_t n, Leaves leaves, const V* x, V* out, bool add) const {
@@ -172,8 +171,7 @@ class HostKernels : public Kernels<V> {
  private:
   // Without the background, where that is not to be left out.
   GemmA<V> worth_it(GemmA<V> a, int64_t columns) const {
-    const float enough = columns >= BackgroundShares::kWide ? Base::background.of_wide : Base::background.of_narrow;
-    if (a.common.value != 0 && a.common.share < enough) a.common = {};
+    if (a.common.value != 0 && !Base::background.pays(a.common.share, columns)) a.common = {};
     return a;
   }
 

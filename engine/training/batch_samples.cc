@@ -6,7 +6,8 @@ namespace dtrain::engine {
 
 Status BatchSamples::read(const Dataset& data, std::span<const uint32_t> ids) {
   if (data.kind() == Dataset::Kind::Images) {
-    pixels_.resize(ids.size() * static_cast<size_t>(data.pixels()));
+    const int64_t pixels = static_cast<int64_t>(ids.size()) * data.pixels();
+    if (pixels_.size() < pixels) pixels_ = Buffer<float>(pixels);
     labels_.resize(ids.size());
     common_ = data.common();
     Crew::share(crew_, static_cast<int64_t>(ids.size()), 1, 1, [&](Range range) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/buffer.h"
 #include "engine/data/dataset.h"
 #include "engine/models/model.h"
 
@@ -22,7 +23,7 @@ class BatchSamples {
  private:
   const SampleShape& shape_;
   Crew* const crew_;
-  std::vector<float> pixels_;
+  Buffer<float> pixels_;
   Common<float> common_;
   std::vector<int32_t> ids_, labels_;
 };

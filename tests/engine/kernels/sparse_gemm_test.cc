@@ -77,7 +77,7 @@ TEST_CASE("a product over the rows of a batch has the same bits whether zeros of
               CAPTURE(of_a);
               CAPTURE(of_b);
               const GemmA<float> left{a.data(), 1, m, {0, of_a ? 0.5f : 0}};
-              const GemmB<float> right{b.data(), n, 1, {0, of_b ? 0.5f : 0}};
+              const GemmB<float> right{b.data(), n, 1, of_b ? 0.5f : 0};
               std::vector<float> left_out = before;
               kernel.gemm_tree(m, n, leaves, left, right, left_out.data(), n, add, hands, nullptr);
               CHECK(left_out == all);
@@ -112,7 +112,7 @@ TEST_CASE("with a trial all ways come to the same bits") {
     CAPTURE(i);
     std::vector<float> untouched(zeros), found(product.size());
     Places taken(untouched.data(), untouched.size());
-    kernel.gemm_tree(m, n, leaves, {a.data(), 1, m, {0, 0.5f}, &of_gradient}, {b.data(), n, 1, {0, 0.5f}}, untouched.data(), n, false, &crew, &taken);
+    kernel.gemm_tree(m, n, leaves, {a.data(), 1, m, {0, 0.5f}, &of_gradient}, {b.data(), n, 1, 0.5f}, untouched.data(), n, false, &crew, &taken);
     CHECK(taken.values == gradient);
     kernel.gemm_then(k, n, m, {rows.data(), m, 1, {0, 0.5f}, &of_product}, {weights.data(), n, 1}, found.data(), n, {.relu = true}, &crew);
     CHECK(found == product);
@@ -180,7 +180,7 @@ TEST_CASE("a background is left out of gradients, which have the same bits howev
     const int64_t k = ends.back(), half = ends[3];
     const auto a = with_background(m * k, m, 5), b = with_zeros(n * k, n, 6);
     const GemmA<float> left{a.data(), 1, m, {kBackground, 0.6f}};
-    const GemmB<float> right{b.data(), n, 1, {0, 0.5f}};
+    const GemmB<float> right{b.data(), n, 1, 0.5f};
     const Leaves leaves{ends.data(), 8, leaf};
     std::vector<float> all(static_cast<size_t>(m * n)), by_crew(all), by_halves(all), untouched(all);
     kernel.gemm_tree(m, n, leaves, left, right, all.data(), n, false, nullptr, nullptr);
@@ -193,7 +193,7 @@ TEST_CASE("a background is left out of gradients, which have the same bits howev
 
     const std::vector<int64_t> second{ends[4] - half, ends[5] - half, ends[6] - half, ends[7] - half};
     kernel.gemm_tree(m, n, {ends.data(), 4, leaf}, left, right, by_halves.data(), n, false, nullptr, nullptr);
-    kernel.gemm_tree(m, n, {second.data(), 4, leaf}, {a.data() + half * m, 1, m, left.common}, {b.data() + half * n, n, 1, right.common}, by_halves.data(), n,
+    kernel.gemm_tree(m, n, {second.data(), 4, leaf}, {a.data() + half * m, 1, m, left.common}, {b.data() + half * n, n, 1, right.zeros}, by_halves.data(), n,
                      true, nullptr, nullptr);
     CHECK(by_halves == all);
     for (int64_t at = 0; at < m * n; at += 37) {

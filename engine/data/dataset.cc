@@ -26,8 +26,8 @@ Result<ImageFiles> read_in_memory(const fs::path& folder, Part part) {
   }
 }
 
-void prefetch(const uint8_t* from, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
+void prefetch(const void* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(from) + at);
 }
 
 }  // namespace
@@ -180,28 +180,25 @@ void Dataset::set_common(T value, int64_t count) {
 }
 
 void Dataset::standardise(const uint8_t* bytes, int64_t count, float* x) const {
-  kernels<float>().standardise(count, bytes, static_cast<float>(mean_ * 255), static_cast<float>(1 / (deviation_ * 255)), x);
+  kernels<float>().standardise_bytes(count, bytes, static_cast<float>(mean_ * 255), static_cast<float>(1 / (deviation_ * 255)), x);
 }
 void Dataset::standardise(const float* numbers, int64_t count, float* x) const {
-  const auto mean = static_cast<float>(mean_), factor = static_cast<float>(1 / deviation_);
-  for (int64_t i = 0; i < count; ++i) x[i] = (numbers[i] - mean) * factor;
+  kernels<float>().standardise_floats(count, numbers, static_cast<float>(mean_), static_cast<float>(1 / deviation_), x);
 }
 
 void Dataset::images(std::span<const uint32_t> ids, float* x, int32_t* labels) const {
   const auto each = static_cast<size_t>(pixels());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const uint32_t id = ids[i];
-    INVARIANT(id < files_.labels.size(), "the set has that sample");
-    if (!files_.bytes.empty()) {
+  const auto put = [&](const auto* all) {
+    for (size_t i = 0; i < ids.size(); ++i, x += each) {
+      const uint32_t id = ids[i];
+      INVARIANT(id < files_.labels.size(), "the set has that sample");
       // Images lie apart, and the next one is far from the cache.
-      if (i + 1 < ids.size()) prefetch(files_.bytes.data() + each * ids[i + 1], each);
-      standardise(files_.bytes.data() + each * id, pixels(), x);
-    } else {
-      standardise(files_.floats.data() + each * id, pixels(), x);
+      if (i + 1 < ids.size()) prefetch(all + each * ids[i + 1], each * sizeof *all);
+      standardise(all + each * id, pixels(), x);
+      labels[i] = files_.labels[id];
     }
-    x += each;
-    *labels++ = files_.labels[id];
-  }
+  };
+  files_.bytes.empty() ? put(files_.floats.data()) : put(files_.bytes.data());
 }
 
 void Dataset::ask_for(std::span<const uint32_t> ids) const {

@@ -109,7 +109,9 @@ struct Kernels {
   void (*add_bias)(int64_t rows, int64_t n, const T* bias, T* x);
   void (*add_bias_relu)(int64_t rows, int64_t n, const T* bias, T* x);
   void (*relu_backward)(int64_t count, const T* y, T* dy);  // dy becomes dx
-  void (*standardise)(int64_t count, const uint8_t* bytes, T mean, T factor, T* x);  // (b - mean) factor
+  // x = (value - mean) factor
+  void (*standardise_bytes)(int64_t count, const uint8_t* values, T mean, T factor, T* x);
+  void (*standardise_floats)(int64_t count, const float* values, T mean, T factor, T* x);
   void (*add_to)(int64_t count, const T* x, T* y);
   // Of n columns of rows that lie `ld` apart.
   void (*sum_rows)(int64_t n, int64_t ld, Leaves leaves, const T* x, T* out, bool add);

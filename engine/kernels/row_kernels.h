@@ -32,9 +32,9 @@ void relu_backward(int64_t count, const T* y, T* dy) {
   });
 }
 
-template <class T>
-void standardise(int64_t count, const uint8_t* bytes, T mean, T factor, T* x) {
-  for (int64_t i = 0; i < count; ++i) x[i] = (static_cast<T>(bytes[i]) - mean) * factor;
+template <class From, class T>
+void standardise(int64_t count, const From* values, T mean, T factor, T* x) {
+  for (int64_t i = 0; i < count; ++i) x[i] = (static_cast<T>(values[i]) - mean) * factor;
 }
 
 template <class T>

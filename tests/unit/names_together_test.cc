@@ -212,9 +212,8 @@ struct Shortened {
   std::string scope, whole, name;
 };
 
-std::vector<Shortened> shortened_in(const fs::path& file) {
+std::vector<Shortened> shortened_in(const std::string& code) {
   static const std::regex declaration(R"(\busing ((?:\w+::)+([a-z]\w*));)"), opens(R"(\nnamespace ([\w:]+) \{)");
-  const std::string code = "\n" + bare(text_of(file));
   std::smatch scope;
   if (!std::regex_search(code, scope, opens)) return {};
   std::vector<Shortened> all;
@@ -223,22 +222,22 @@ std::vector<Shortened> shortened_in(const fs::path& file) {
 }
 
 // Whether a file of that namespace calls a function by that name alone, and doesn't say whose it means.
-bool means_another(const fs::path& file, const Shortened& shortened) {
-  const std::string code = "\n" + bare(text_of(file));
-  return code.find("\nnamespace " + shortened.scope + " {") != code.npos && code.find("using " + shortened.whole + ";") == code.npos &&
+bool means_another(const std::string& code, const Shortened& shortened) {
+  return code.find(shortened.name + "(") != code.npos && code.find("\nnamespace " + shortened.scope + " {") != code.npos &&
+         code.find("using " + shortened.whole + ";") == code.npos &&
          std::regex_search(code, std::regex(R"((^|[^\w:.>]))" + shortened.name + R"(\()"));
 }
 
 void check_shortened(const fs::path& folder) {
-  std::vector<fs::path> files;
+  std::map<fs::path, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.path().extension() == ".cc") files.push_back(entry.path());
+    if (entry.path().extension() == ".cc") files[entry.path()] = "\n" + bare(text_of(entry.path()));
   }
-  for (const fs::path& file : files) {
-    for (const Shortened& shortened : shortened_in(file)) {
-      for (const fs::path& other : files) {
+  for (const auto& [file, code] : files) {
+    for (const Shortened& shortened : shortened_in(code)) {
+      for (const auto& [other, others_code] : files) {
         INFO(file << " uses " << shortened.whole << ", " << other << " calls another");
-        CHECK_FALSE(means_another(other, shortened));
+        CHECK_FALSE(means_another(others_code, shortened));
       }
     }
   }

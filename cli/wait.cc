@@ -52,6 +52,13 @@ std::optional<pb::ExperimentInfo> end_so_far(Connection& connection, const std::
   return std::nullopt;
 }
 
+// A set may have finished, and some of its members not: the exit code is of one of these.
+std::string end_line(const std::string& id, const pb::ExperimentInfo& outcome) {
+  const bool told = outcome.state() == to_string(State::Finished) && outcome.members_failed() > 0;
+  const std::string failed = told ? fmt::format(": {} of {} members failed", outcome.members_failed(), outcome.members()) : "";
+  return fmt::format("{} {}{}\n", id, outcome.state(), failed);
+}
+
 Result<int> wait_for(const WaitOptions& options, const CommandContext& context) {
   const std::vector<std::string>& typed = options.ids;
   TRY(const int64_t until_ms, end_of_time(options));
@@ -106,7 +113,7 @@ Result<int> wait_for(const WaitOptions& options, const CommandContext& context) 
     if (!outcome) outcome = end_so_far(connection, id, pending);
     if (!outcome) continue;
     fmt::print("{}", context.json ? end_json(*outcome, output_dirs[i], ask_for_best(connection, id))
-                                  : fmt::format("{} {}\n", id, outcome->state()));
+                                  : end_line(id, *outcome));
     std::fflush(stdout);
     if (exit_code == 0) exit_code = exit_code_of(*outcome);
   }

@@ -31,7 +31,9 @@ train:
   }
   CHECK(cluster.run({"wait", "1.1"}).code == 0);
   CHECK(cluster.run({"wait", "1.2"}).code == 1);
-  CHECK(cluster.run({"wait", "1"}).code == 1);
+  const Output whole = cluster.run({"wait", "1"});
+  CHECK(whole.code == 1);
+  CHECK_MESSAGE(whole.out == "1 FINISHED: 1 of 3 members failed\n", whole.all());
 }
 
 TEST_CASE("concurrency bounds how many members live at once; one can be killed alone") {

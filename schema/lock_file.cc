@@ -32,9 +32,14 @@ bool is_locked(int fd) {
   return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+// Only to look. What lies there may be anybody's, a pipe too, whose other end nobody would open.
+Fd open_to_look(const std::filesystem::path& path) {
+  return Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
 // Without O_CREAT first: in a directory like /tmp the kernel may refuse it for a file of another user.
 Fd open_lock(const std::filesystem::path& path, mode_t mode) {
-  Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (fd || errno != ENOENT) return fd;
   fd.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (fd) fchmod(fd.get(), mode);  // whatever the umask
@@ -58,20 +63,21 @@ Result<Fd> hold_lock(const std::filesystem::path& path, mode_t mode) {
                  ""};
   }
   const std::string pid = std::to_string(getpid());
-  if (ftruncate(fd.get(), 0) != 0 ||
-      pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+  // Over what was there: the disk may have no room left.
+  if (pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()) ||
+      ftruncate(fd.get(), static_cast<off_t>(pid.size())) != 0) {
     return errno_error(fmt::format("write {}", path.string()), errno);
   }
   return fd;
 }
 
 bool is_held(const std::filesystem::path& path) {
-  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd = open_to_look(path);
   return fd && is_locked(fd.get());
 }
 
 std::optional<pid_t> lock_holder(const std::filesystem::path& path) {
-  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd = open_to_look(path);
   if (!fd || !is_locked(fd.get())) return std::nullopt;
   const std::string text = pid_in(fd.get());
   pid_t pid = 0;

@@ -1,9 +1,11 @@
 #include "schema/lock_file.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "tests/support/project.h"
@@ -28,6 +30,17 @@ TEST_CASE("one holder at a time, known by its pid, until it lets go") {
   CHECK(!is_held(path));
   CHECK(!lock_holder(path));
   CHECK(hold_lock(path).ok());
+}
+
+TEST_CASE("what is no file is not waited for") {
+  test::TemporaryFolder folder;
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  std::filesystem::create_symlink(folder / "pipe", folder / "link");
+  for (const char* name : {"pipe", "link"}) {
+    CHECK(!is_held(folder / name));
+    CHECK(!lock_holder(folder / name));
+  }
+  CHECK(!hold_lock(folder / "link").ok());
 }
 
 // It took the lock for a moment to find out, and a daemon that started just then gave up.

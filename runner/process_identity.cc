@@ -10,18 +10,20 @@ namespace dtrain::runner {
 
 namespace {
 
-// From its stat file: 0 for a zombie, and when there is no such file.
+// From its stat file: 0 for a zombie of which no thread goes on, and when there is no such file.
 uint64_t start_ticks_of(const std::optional<std::string>& stat) {
   // The second field is the program's name in brackets and may hold anything; fields count from the
   // last bracket. The start time is field 22, so the 20th after the name.
   const size_t name_end = stat ? stat->rfind(')') : std::string::npos;
   if (name_end == std::string::npos) return 0;
   size_t at = name_end + 1;
+  bool has_ended = false;
   for (int field = 3; field <= 22; ++field) {
     at = stat->find_first_not_of(' ', at);
     if (at == std::string::npos) return 0;
     const size_t end = stat->find(' ', at);
-    if (field == 3 && ((*stat)[at] == 'Z' || (*stat)[at] == 'X')) return 0;
+    if (field == 3) has_ended = (*stat)[at] == 'Z' || (*stat)[at] == 'X';
+    if (field == 20 && has_ended && std::strtol(stat->c_str() + at, nullptr, 10) <= 1) return 0;
     if (field == 22) return std::strtoull(stat->c_str() + at, nullptr, 10);
     at = end;
   }

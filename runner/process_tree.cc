@@ -65,10 +65,10 @@ bool read_row(pid_t pid, ProcessRow& row) {
   uint64_t resident_pages = 0;
   const int fields = std::sscanf(
       at + 1,
-      " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu %*d %*d %*d %*d %lu %*u %lu",
+      " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu %*d %*d %d %*d %lu %*u %lu",
       &row.state, &row.parent, &row.session, &ticks[0], &ticks[1], &ticks[2], &ticks[3],
-      &row.start_ticks, &resident_pages);
-  if (fields != 9) return false;
+      &row.threads, &row.start_ticks, &resident_pages);
+  if (fields != 10) return false;
   row.pid = pid;
   row.cpu_ticks = ticks[0] + ticks[1] + ticks[2] + ticks[3];
   row.resident_bytes = resident_pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -86,8 +86,9 @@ void add_row(pid_t pid, ProcessTable& table) {
   }
 }
 
+// Where the first of several threads has ended, the others go on.
 bool is_dead(const ProcessRow& row) {
-  return row.state == 'Z' || row.state == 'X';
+  return (row.state == 'Z' || row.state == 'X') && row.threads <= 1;
 }
 
 using Children = std::unordered_map<pid_t, std::vector<pid_t>>;
@@ -390,9 +391,9 @@ TreeMarks marks_of_replica(const LaunchRecord& launch, const ReplicaLaunch& repl
   return marks;
 }
 
-TreeUsage tree_usage(const TreeMarks& marks) {
+TreeUsage tree_usage(const ProcessTable& table, const TreeMarks& marks) {
   TreeUsage usage;
-  const std::vector<ProcessRow> processes = find_tree(ProcessTable::read(), marks);
+  const std::vector<ProcessRow> processes = find_tree(table, marks);
   const double ticks_per_second = static_cast<double>(::sysconf(_SC_CLK_TCK));
   for (const ProcessRow& row : processes) {
     usage.cpu_seconds += static_cast<double>(row.cpu_ticks) / ticks_per_second;

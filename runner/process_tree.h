@@ -26,7 +26,8 @@ struct ProcessRow {
   pid_t pid = 0;
   pid_t parent = 0;
   pid_t session = 0;
-  char state = '?';  // as in /proc/<pid>/stat
+  char state = '?';  // of its first thread, as in /proc/<pid>/stat
+  int threads = 0;
   uint64_t start_ticks = 0;
   uint64_t cpu_ticks = 0;  // user and system, its own and of children it waited for
   uint64_t resident_bytes = 0;
@@ -86,7 +87,7 @@ struct TreeUsage {
   uint64_t written_bytes = 0;
   int processes = 0;
 };
-// From the cgroups where they say it, else from /proc. Samples of a live tree.
-TreeUsage tree_usage(const TreeMarks& marks);
+// From the cgroups where they say it, else from /proc. A sample of a live tree, by a table that serves for others too.
+TreeUsage tree_usage(const ProcessTable& table, const TreeMarks& marks);
 
 }  // namespace dtrain::runner

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <optional>
 #include <string_view>
 
-#include "runner/process_tree.h"
 #include "schema/clock.h"
 
 namespace dtrain::runner {
@@ -73,10 +73,13 @@ void UsageMonitor::sample() {
   pb::FromRunner message;
   pb::UsageReport& report = *message.mutable_usage();
   std::map<std::string, Before> now;
+  std::optional<ProcessTable> table;   // one for all
   for (const auto& [name, launch] : launches_) {
     if (!is_watched(*launch)) continue;
     for (const auto& replica : launch->replicas()) {
-      if (replica->started() && !replica->exited()) add(*launch, *replica, report, now);
+      if (!replica->started() || replica->exited()) continue;
+      if (!table) table = ProcessTable::read();
+      add(*launch, *replica, *table, report, now);
     }
   }
   before_ = std::move(now);
@@ -85,14 +88,14 @@ void UsageMonitor::sample() {
   schedule(rates_nothing_yet ? kFirst : kEvery);
 }
 
-void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, pb::UsageReport& report,
+void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, const ProcessTable& table, pb::UsageReport& report,
                        std::map<std::string, Before>& now) {
   const auto& all = launch.file().replicas;
   const auto described = std::find_if(
       all.begin(), all.end(), [&](const ReplicaLaunch& each) { return each.id == replica.id(); });
   if (described == all.end()) return;
   const TreeUsage used =
-      tree_usage(marks_of_replica(launch.file(), *described, replica.start()->process));
+      tree_usage(table, marks_of_replica(launch.file(), *described, replica.start()->process));
 
   // A rate is of the time since the last look: the first one only begins it.
   const std::string key = fmt::format("{}@{}", to_string(replica.id()), replica.attempt());

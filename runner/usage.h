@@ -12,6 +12,7 @@
 #include "runner/held_launch.h"
 #include "runner/nvml.h"
 #include "runner/outbox.h"
+#include "runner/process_tree.h"
 
 namespace dtrain::runner {
 
@@ -42,7 +43,7 @@ class UsageMonitor {
   };
   void sample();
   void schedule(std::chrono::milliseconds after);
-  void add(const HeldLaunch& launch, const Replica& replica, pb::UsageReport& report,
+  void add(const HeldLaunch& launch, const Replica& replica, const ProcessTable& table, pb::UsageReport& report,
            std::map<std::string, Before>& now);
   bool is_watched(const HeldLaunch& launch) const;
 

@@ -5,6 +5,7 @@
 //   --exit N              ends with that code (0 when the steps run out)
 //   --raise N             ends itself by a signal
 //   --hang                waits for signals for ever
+//   --end-first-thread    another thread does the rest
 //   --ignore N            ignores a signal
 //   --exit-on N CODE      ends with CODE when the signal comes
 //   --print TEXT          one line
@@ -25,6 +26,7 @@
 //   --open-fifo PATH      waits until someone opens the other end for writing
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -38,6 +40,8 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -124,6 +128,15 @@ void clear_environment(const std::string& self, const Steps& steps) {
   ::_exit(99);
 }
 
+bool first_thread_has_ended() {
+  char text[512] = "";
+  const int fd = ::open("/proc/self/stat", O_RDONLY);
+  (void)!::read(fd, text, sizeof text - 1);
+  ::close(fd);
+  const char* const name_end = std::strrchr(text, ')');
+  return name_end != nullptr && name_end[2] == 'Z';
+}
+
 void run(const std::string& self, Steps steps) {
   const auto word = [&] {
     if (steps.empty()) ::_exit(97);
@@ -143,6 +156,15 @@ void run(const std::string& self, Steps steps) {
       {"--hang",
        [] {
          for (;;) ::pause();
+       }},
+      {"--end-first-thread",
+       [&] {
+         std::thread([self, rest = std::exchange(steps, {})] {
+           while (!first_thread_has_ended()) ::sched_yield();
+           run(self, rest);
+           ::_exit(0);
+         }).detach();
+         ::syscall(SYS_exit, 0);   // of this thread alone
        }},
       {"--ignore", [&] { std::signal(static_cast<int>(number()), SIG_IGN); }},
       {"--exit-on",

@@ -108,6 +108,17 @@ TEST_CASE("a session is found after its leader died") {
   CHECK(::read(tree.output.get(), &byte, 1) == 0);
 }
 
+TEST_CASE("a process whose first thread has ended lives as long as another one does") {
+  Tree tree({"--end-first-thread", "--print", "ready", "--hang"});
+  const ProcessIdentity process = identify(tree.child.pid);
+  CHECK(is_alive(process));
+  CHECK(find_tree(ProcessTable::read(), {.sessions = {process}}).size() == 1);
+  CHECK(kill_tree({.sessions = {process}}, kTestPatienceMs).value().empty());
+  char byte;
+  CHECK(::read(tree.output.get(), &byte, 1) == 0);
+  CHECK(!is_alive(process));
+}
+
 TEST_CASE("a signal never reaches a process that took the number of a dead one") {
   Tree tree({"--print", "ready", "--hang"});
   std::vector<ProcessRow> rows =
@@ -184,7 +195,7 @@ TEST_CASE("of a launch's replica that has ended, nothing marks a process any mor
 TEST_CASE("usage counts the whole tree") {
   Tree tree({"--eat", "30000000", "--fork", "--eat", "30000000", "--print", "ready", "--hang",
              "--then", "--hang"});
-  const TreeUsage usage = tree_usage({.sessions = {identify(tree.child.pid)}});
+  const TreeUsage usage = tree_usage(ProcessTable::read(), {.sessions = {identify(tree.child.pid)}});
   CHECK(usage.processes == 2);
   CHECK(usage.memory_bytes > 60'000'000);
 #ifndef __SANITIZE_THREAD__  // its shadow of what was eaten is several times as much

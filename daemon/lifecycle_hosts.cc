@@ -207,9 +207,12 @@ void on_connected(Turn& turn, const HostConnected& event) {
     host.strays.insert(fact);
     stops[fact.replica.experiment].replicas.push_back(fact);
   }
-  const std::set<ExperimentId> unfit = unfit_on(turn.model, host.id);   // touching takes them out
+  std::vector<HostId> news{host.id};
+  if (!host.pool.empty()) news.push_back(id_of_pool(host.pool));
+  std::vector<std::set<ExperimentId>> unfit;   // touching takes them out
+  for (const HostId& id : news) unfit.push_back(unfit_on(turn.model, id));
   for (const ExperimentId& id : seated_on(turn.model, host.id)) reconcile(turn, host.id, id, held);
-  forget_unfitness(turn, host.id, unfit);
+  for (size_t i = 0; i < news.size(); ++i) forget_unfitness(turn, news[i], unfit[i]);
   for (auto& [id, stop] : stops) {
     turn.send(SendStop{host.id, id, std::move(stop.replicas), kStrayGraceMs,
                        "it belongs to no present attempt"});

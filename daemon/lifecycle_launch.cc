@@ -121,6 +121,12 @@ void add_builds(Turn& turn, Experiment& experiment) {
   }
 }
 
+// The more often it could not be started, the longer others keep the place that it had of them.
+TimeMs begun_gives_way_ms(const Experiment& experiment) {
+  constexpr uint32_t kDoublingsMax = 10;   // most of a day
+  return kGiveWayToBegunMs << std::min(experiment.start_failures, kDoublingsMax);
+}
+
 }  // namespace
 
 void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
@@ -132,7 +138,7 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   show_missing(turn, experiment, seats);
   experiment.regrows = false;
   experiment.gave_way_to.reset();
-  if (experiment.preempts_from_ms != 0) experiment.preempts_from_ms = turn.now + kGiveWayToBegunMs;
+  if (experiment.preempts_from_ms != 0) experiment.preempts_from_ms = turn.now + begun_gives_way_ms(experiment);
   experiment.replicas.resize(seats.size());
   for (size_t i = 0; i < seats.size(); ++i) {
     Replica& replica = experiment.replicas[i];
@@ -213,8 +219,9 @@ void on_launch_failed(Turn& turn, const LaunchFailed& event) {
   // Of use also when the attempt is ending already: the next one need not go there.
   if (event.unfit && !experiment->outcome) {
     if (!experiment->unfit_hosts) experiment->unfit_hosts = std::map<HostId, std::string>();
-    const bool pooled = host != nullptr && !host->pool.empty();   // whichever it brings will be like that
-    experiment->unfit_hosts->insert_or_assign(pooled ? id_of_pool(host->pool) : event.host, event.reason);
+    experiment->unfit_hosts->insert_or_assign(event.host, event.reason);
+    // Whichever its pool brings will be like that, until one is there.
+    if (host != nullptr && !host->pool.empty()) experiment->unfit_hosts->insert_or_assign(id_of_pool(host->pool), event.reason);
   }
   if (!experiment->outcome && experiment->phase != Phase::Ending) {
     const bool own_launch = event.attempt != decider(*experiment).attempt;

@@ -32,6 +32,12 @@ std::string some_of(std::vector<std::string> names) {
   return text;
 }
 
+// It is told of its pool as a whole.
+bool is_of_unfit_pool(const Model& model, const Experiment& experiment, const HostId& id) {
+  const auto host = model.hosts.find(id);
+  return host != model.hosts.end() && !host->second.pool.empty() && is_unfit(experiment, id_of_pool(host->second.pool));
+}
+
 }  // namespace
 
 bool is_unfit(const Experiment& experiment, const HostId& host) {
@@ -49,7 +55,7 @@ std::string lacks_text(const Model& model, const Experiment& experiment) {
   if (!experiment.unfit_hosts) return "";
   std::map<std::string, std::vector<std::string>> hosts_by_lack;
   for (const auto& [host, lack] : *experiment.unfit_hosts) {
-    hosts_by_lack[lack].push_back(name_of(model, host));
+    if (!is_of_unfit_pool(model, experiment, host)) hosts_by_lack[lack].push_back(name_of(model, host));
   }
   std::string text;
   size_t named = 0;

@@ -6,6 +6,7 @@
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/quota.h"
+#include "schema/tensorboard.h"
 
 namespace dtrain::daemon {
 
@@ -68,8 +69,8 @@ std::string lane_of(const Model& model, const Experiment& experiment) {
   std::string lane = experiment.submission->host;
   for (const HostId& host : experiment.excluded_hosts) lane += fmt::format("-{}", host.hex);
   for (const HostId& host : unfit_hosts(experiment)) lane += fmt::format("!{}", host.hex);
-  lane += fmt::format("|{}{}{}{}", spec.max_duration_ms + spec.stop_grace_ms, spec.has_build() ? "b" : "",
-                      spec.hard_cpus ? "c" : "", spec.hard_memory ? "m" : "");
+  lane += fmt::format("|{}+{}{}{}{}{}", spec.max_duration_ms, spec.stop_grace_ms, spec.has_build() ? "b" : "",
+                      spec.hard_cpus ? "c" : "", spec.hard_memory ? "m" : "", only_shows(spec) ? "t" : "");
   for (const RoleSpec& role : spec.roles) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
                         role.resources.memory_bytes, role.resources.gpus);

@@ -420,7 +420,7 @@ MUTANTS = [
     ("what has done its part does it again for another", PREEMPT,
      "return !is_build(replica) && replica.end == State::Finished; });\n}\n\nbool is_giving_way", "return replica.id.role == Role::Build && replica.end == State::Failed; });\n}\n\nbool is_giving_way"),
     ("others give way again and again to one whose start fails", LAUNCH,
-     "experiment.preempts_from_ms = turn.now + kGiveWayToBegunMs;", "experiment.preempts_from_ms = 0;"),
+     "experiment.preempts_from_ms = turn.now + begun_gives_way_ms(experiment);", "experiment.preempts_from_ms = 0;"),
     ("others give way without a pause to one that gets no place", TABLE,
      "  favoured.preempts_from_ms = turn.now + kGiveWayAgainMs;\n", ""),
     ("the first that would give way are spared first", PREEMPT,

@@ -222,6 +222,31 @@ TEST_CASE("what lacks a data set on one host of a pool is not tried on others of
   CHECK(experiment.outcome->reason.find("/mnt/mnist is not there on the hosts of gpu") != std::string::npos);
 }
 
+TEST_CASE("what one host of a pool lacked is looked for again on the next one that comes") {
+  PoolScene scene;
+  scene.now = 60'000;
+  Host other;
+  other.id.hex = other.name = other.address = "other";
+  other.cpus = 8;
+  other.memory_bytes = kMemoryBytes;
+  other.gpus.push_back({0, "gpu", ""});
+  scene.happen(HostConnected{other, {}});
+  const auto beside = scene.submit({.gpus = 1, .host = "other"});
+  const HostId first = scene.join("first");
+  const auto id = scene.submit({.gpus = 1});
+  scene.pass();
+  REQUIRE(scene.host_of(beside) == other.id);
+  REQUIRE(scene.host_of(id) == first);
+  LaunchFailed failed{first, id, 1, "data mnist: /mnt does not answer", 0, false};
+  failed.unfit = true;
+  scene.happen(failed);
+  scene.pass();
+  CHECK_FALSE(scene.is_placed(id));
+  const HostId second = scene.join("second");
+  scene.pass();
+  CHECK(scene.host_of(id) == second);
+}
+
 TEST_CASE("when a host's time is over what may be restarted goes on elsewhere, at no restart of its limit") {
   PoolScene scene;
   const HostId lent = scene.join("lent");

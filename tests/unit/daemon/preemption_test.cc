@@ -40,6 +40,35 @@ TEST_CASE("where nothing helps nobody is asked again until something changes") {
   CHECK(scene.state(scene.small) == State::Restarting);
 }
 
+TEST_CASE("others keep their place the longer the more often the start of what they give way to fails") {
+  CoreScene scene;
+  scene.host("n1", 4);
+  const ExperimentId low = scene.submit({.cpus = 4, .priority = 10, .preemptible = true});
+  scene.pass();
+  scene.start(low);
+  const ExperimentId high = scene.submit({.cpus = 4, .priority = 80});
+  TimeMs ran_since = 0, longest = 0;
+  for (int ends = 0; ends < 8;) {
+    scene.pass_time(1'000);
+    const Experiment& first = scene.model.experiments.at(low);
+    if (scene.state(low) == State::Starting) {
+      scene.start(low);
+      ran_since = scene.now;
+    } else if (first.phase == Phase::Ending) {
+      longest = std::max(longest, scene.now - ran_since);
+      ++ends;
+      Exit terminated;
+      terminated.code = 143;
+      scene.exit_all(low, terminated);
+      scene.release_all(low);
+    } else if (scene.is_placed(high) && scene.model.experiments.at(high).phase == Phase::Placed) {
+      const Experiment& failing = scene.model.experiments.at(high);
+      scene.happen(LaunchFailed{.host = failing.replicas[0].seat.host, .experiment = high, .attempt = failing.attempt, .reason = "no room", .ours = true});
+    }
+  }
+  CHECK(longest > 30 * 60'000);
+}
+
 TEST_CASE("while something ends very many that wait are asked once a second at most") {
   InVain scene(200);
   // Most of them have had others give way: so much is looked at for them that nobody behind is asked in the same pass.

@@ -76,6 +76,23 @@ TEST_CASE("who may not lie beside its like is in another lane than who may") {
   CHECK(cluster.is_placed(apart));
 }
 
+TEST_CASE("lanes tell apart what ends in time, and what only shows something") {
+  Cluster cluster;
+  const ExperimentId lasting = cluster.submit(0), ending = cluster.submit(0, 50, 60'000), board = cluster.submit(0);
+  const auto submission_of = [&](const ExperimentId& id) { return std::make_shared<Submission>(*cluster.model.experiments.at(id).submission); };
+  const auto lane = [&](const ExperimentId& id, const std::shared_ptr<Submission>& as) {
+    Experiment experiment = cluster.model.experiments.at(id);
+    experiment.submission = as;
+    return lane_of(cluster.model, experiment);
+  };
+  auto longer_grace = submission_of(lasting);
+  longer_grace->spec.stop_grace_ms += 60'000;   // the same sum
+  CHECK(lane(lasting, longer_grace) != lane(ending, submission_of(ending)));
+  auto only_shown = submission_of(board);
+  only_shown->spec.roles[0].role = Role::Tensorboard;
+  CHECK(lane(board, only_shown) != lane(lasting, submission_of(lasting)));
+}
+
 TEST_CASE("higher priority first, then the order of submission") {
   Cluster cluster;
   const auto low = cluster.submit(1, 10);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kTokens = 20'000'000;
 
-// Made up: how fast a step is does not depend on what the tokens are.
+// Made up, all as frequent. Of a text some are far more so, and the gradients of these take longer to sum.
 Status write_tokens(const fs::path& path, int vocabulary) {
   RandomRow random(1, 0, 0);
   std::vector<uint16_t> tokens(kTokens);

@@ -78,7 +78,7 @@ struct Shape {
   int64_t lda, ldb, ldc;
   bool reads_c;
   int epilogue;
-  std::array<uint32_t, 5> alignments;  // of B, A, C, D, kept
+  std::array<uint32_t, 6> alignments;  // of B, A, C, D, kept, bias
 
   auto operator<=>(const Shape&) const = default;
 };
@@ -155,7 +155,7 @@ class CublasGemm : public Gemm {
             .reads_c = p.add || p.onto != nullptr,
             .epilogue = epilogue_of(p),
             .alignments = {alignment_of(p.b.data), alignment_of(p.a.data), alignment_of(c), alignment_of(p.c),
-                           alignment_of(p.kept)}};
+                           alignment_of(p.kept), alignment_of(p.bias)}};
   }
 
   template <class T, class Out>

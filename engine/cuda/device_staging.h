@@ -56,9 +56,9 @@ class DeviceStaging : public Updater {
 
   const RunPlan& plan_;
   std::unique_ptr<Updater> keeper_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
-  // Of the keeper's: what a GPU copies to and from.
+  // Of the keeper's: what a GPU copies to and from, so that ranks end first.
   std::vector<RegisteredMemory> registered_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
 }  // namespace dtrain::engine::cuda

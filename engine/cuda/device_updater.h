@@ -1,5 +1,5 @@
 // Each participant has a part of the model on its GPU, with its gradients and state, and updates it: all of the
-// model (single, mirrored, multi-worker-mirrored, central-storage), a stage (pipeline), a slice of each layer
+// model (single, mirrored, multi-worker-mirrored), a stage (pipeline), a slice of each layer
 // (tensor) or that and a share of the batch (mesh). A participant is a thread with a GPU.
 //
 // While GPUs compute, their threads meet: so who does not come is named within the deadline, and before a

@@ -84,7 +84,6 @@ int64_t chunks_of(int64_t rows) { return (rows + kChunk - 1) / kChunk; }
 
 __device__ int digit_of(int32_t key, int shift) { return key >> shift & (kDigits - 1); }
 
-// `values` null: rows in their order.
 __global__ void count_digits_kernel(int64_t rows, int shift, const int32_t* keys, int32_t* counts) {
   __shared__ int32_t digits[kChunk];
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kChunk;
@@ -123,6 +122,7 @@ __global__ void __launch_bounds__(kSumThreads) sum_before_kernel(int64_t count, 
   }
 }
 
+// `values` null: rows in their order.
 __global__ void scatter_kernel(int64_t rows, int shift, const int32_t* keys, const int32_t* values,
                                const int32_t* counts, int32_t* keys_out, int32_t* values_out) {
   __shared__ int32_t chunk[kChunk];

@@ -36,6 +36,7 @@ void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, voi
 template <class... P>
 bool may_share(void (*kernel)(P...), size_t bytes) {
   if (bytes <= 32 << 10) return true;
+  if (cudaPeekAtLastError() != cudaSuccess) return false;   // of a launch before: it stays to be found
   const bool allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess &&
       // Of what serves both, the cache gets the rest: else a multiprocessor might have room for one block alone.

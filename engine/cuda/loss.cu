@@ -25,6 +25,12 @@ __device__ Sum<T> exponential(Sum<T> x) {
   }
 }
 
+// What exponentials of values are taken beside, of which `most` is the largest: where that is minus infinity they are 0.
+template <class S>
+__device__ S beside(S most) {
+  return most == -INFINITY ? S(0) : most;
+}
+
 // The largest of some values, and the sum of exp(value - it).
 template <class S>
 struct Exponentials {
@@ -77,7 +83,8 @@ __device__ Exponentials<Sum<T>> exponentials_of(const T* row, int64_t n) {
       sum *= exponential<T>(most - largest);  // of nothing yet 0 by 0
       most = largest;
     }
-    for (int k = 0; k < count; ++k) sum += exponential<T>(wide(values[k]) - most);
+    const S from = beside(most);
+    for (int k = 0; k < count; ++k) sum += exponential<T>(wide(values[k]) - from);
   };
   const bool packs = reinterpret_cast<uintptr_t>(row) % 16 == 0;
   const int64_t whole = packs ? n / N * N : 0;
@@ -173,9 +180,10 @@ __global__ void __launch_bounds__(kHoldingThreads, 2) softmax_cross_entropy_held
       for_each(packs[c], first, [&](S value) { most = fmax(value, most); });
     }
   }
+  const S from = beside(most);
 #pragma unroll 4
   for (int first = begin; first < n; first += kStep) {
-    for_each(hold<N>(kept + first), first, [&](S value) { sum += exponential<T>(value - most); });
+    for_each(hold<N>(kept + first), first, [&](S value) { sum += exponential<T>(value - from); });
   }
   const Exponentials<S> all = block_exponentials<T>({most, sum});  // with a barrier: the label's logit was read
   const S log_of_sum = log(all.sum), log_sum = all.most + log_of_sum;

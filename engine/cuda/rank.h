@@ -62,8 +62,8 @@ class Rank {
 
   // Adds the squares of gradients to the totals, each element of the model once over all slices and stages.
   void add_squares();
-  // Gradients and the context's totals are of the whole batch: parameters, or nothing if a number among
-  // them is none. Enqueued, and the end of the step with it; the one before may be on its way still. `updates`: that
+  // Gradients and the context's totals are of the whole batch: parameters, or nothing if the loss is no number, or with `clip`
+  // a gradient. Enqueued, and the end of the step with it; the one before may be on its way still. `updates`: that
   // parameters have seen before.
   void update(const Update& update, int64_t updates);
   // Waits for the end of this step, one of the last two, unless its outcome was asked for. `look`: as Device::wait(). An

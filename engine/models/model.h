@@ -67,7 +67,7 @@ class Model {
   virtual ~Model() = default;
 
   // `leaves` counts samples, at most those that the model was made for. What came of them is known to
-  // the last part only (of a model on a GPU, to the device: DeviceKernels::totals).
+  // the last part only (of a model on a GPU, to the device: Context::totals()).
   virtual Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) = 0;
   // After forward on the same. Every gradient is the sum over samples; with `add`, onto what is in
   // `gradients`. All are final at the end, whatever `ready` was told.

@@ -1,6 +1,8 @@
 // The loss and its gradient, of whole rows of logits and of slices.
 #include <doctest/doctest.h>
 
+#include <limits>
+
 #include "engine/cuda/device_kernels.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/kernels/random_arrays.h"
@@ -8,9 +10,9 @@
 namespace dtrain::engine::cuda {
 namespace {
 
-// `kinds`: of logits, which are all different if it is 0.
+// `kinds`: of logits, which are all different if it is 0. The last ones are minus infinity, and no labels.
 template <class T>
-void check_loss(int64_t rows, int64_t n, int64_t ld, int slices, int kinds = 0) {
+void check_loss(int64_t rows, int64_t n, int64_t ld, int slices, int kinds = 0, int64_t infinite = 0) {
   const auto context = test_context();
   if (!context) return;
   CAPTURE(n);
@@ -21,7 +23,8 @@ void check_loss(int64_t rows, int64_t n, int64_t ld, int slices, int kinds = 0) 
   if (kinds > 0) {
     for (double& each : logits) each = std::abs(static_cast<int>(each)) % kinds;
   }
-  const std::vector<int32_t> labels = random.below(n, rows);
+  for (int64_t row = 0; row < rows; ++row) std::fill_n(logits.begin() + (row + 1) * n - infinite, infinite, -std::numeric_limits<double>::infinity());
+  const std::vector<int32_t> labels = random.below(n - infinite, rows);
   std::vector<double> gradients = logits, losses(static_cast<size_t>(rows));
   kernels<double>().softmax_cross_entropy(rows, n, labels.data(), gradients.data(), losses.data());
   int64_t correct = 0;
@@ -86,10 +89,16 @@ TEST_CASE_TEMPLATE("the loss of few classes and of many, whole and in slices", T
   check_loss<T>(2, 6000, 6016, 1);
   check_loss<T>(3, 4097, 4097, 1);    // rows that are not aligned
   check_loss<T>(3, 9001, 9024, 1);
-  check_loss<T>(1, 66000, 66048, 1);  // more than threads keep
+  check_loss<T>(1, 66000, 66048, 1);
   check_loss<T>(2, 49152 / sizeof(T), 49152 / sizeof(T), 1);  // all that a block has without asking
   check_loss<T>(9, 300, 152, 2);
   check_loss<T>(9, 301, 128, 3);
+}
+
+TEST_CASE_TEMPLATE("what is impossible adds nothing, also where a thread sees nothing else", T, float, double, Bfloat16) {
+  check_loss<T>(3, 11, 11, 1, 0, 5);
+  check_loss<T>(3, 41, 48, 1, 0, 30);
+  check_loss<T>(2, 6000, 6016, 1, 0, 2000);
 }
 
 TEST_CASE_TEMPLATE("of logits that are as large the first is guessed", T, float, Bfloat16) {

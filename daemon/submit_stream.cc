@@ -1,8 +1,11 @@
 #include "daemon/submit_stream.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -73,8 +76,14 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
     return ok();
   }
 
+  // What is sent in few bytes may be made of many, all on this loop: so only what was asked for is, as large as the manifest says.
   Status on_blob(const pb::BlobPart& part) {
     TRY(const Sha256 name, sha256_from_bytes(part.sha256()));
+    const bool is_manifest = !have_manifest_ && name == root_ && part.size() <= kManifestBytesMax;
+    const auto file = sizes_.find(name);
+    if (!is_manifest && (file == sizes_.end() || file->second != part.size())) {
+      return Error{Code::InvalidArgument, fmt::format("{} of {} bytes was not asked for", to_hex(name), part.size()), ""};
+    }
     return pack_->add(name, part.size(), part.data(), part.last());
   }
 
@@ -98,6 +107,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
     for (const auto& entry : manifest.entry()) {
       if (entry.kind() != pb::Entry::FILE) continue;
       TRY(files_.emplace_back(), sha256_from_bytes(entry.sha256()));
+      sizes_.insert_or_assign(files_.back(), entry.size());
     }
     return ask_for_missing();
   }
@@ -147,6 +157,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
   Sha256 root_{};
   bool have_manifest_ = false;
   std::vector<Sha256> files_;   // of the manifest
+  std::map<Sha256, uint64_t> sizes_;   // of them
   std::vector<Sha256> asked_;   // of them
   std::unique_ptr<PackWriter> pack_;
   const std::chrono::milliseconds patience_;

@@ -64,6 +64,8 @@ class Submitter : public grpc::ClientBidiReactor<pb::SubmitRequest, pb::SubmitRe
   size_t blobs_asked_for() const { return asked_; }
   const pb::Accepted& accepted() const { return accepted_; }
   std::function<void(const std::string& name)> on_asked = [](const std::string&) {};
+  std::string besides;      // what it sends without being asked
+  uint64_t larger_by = 0;   // than a blob is, it says
 
  private:
   void OnReadDone(bool good) override {
@@ -94,23 +96,26 @@ class Submitter : public grpc::ClientBidiReactor<pb::SubmitRequest, pb::SubmitRe
     for (const std::string& name : missing.sha256()) {
       ++asked_;
       on_asked(name);
-      const std::string& bytes = blobs_.at(name);
-      BlobEncoder encoder;
-      const auto encoded = encoder.encode(bytes, [&](std::string_view part, bool last) -> Status {
-        pb::SubmitRequest request;
-        pb::BlobPart& blob = *request.mutable_blob();
-        blob.set_sha256(name);
-        blob.set_size(bytes.size());
-        blob.set_data(std::string(part));
-        blob.set_last(last);
-        say(std::move(request));
-        return ok();
-      });
-      REQUIRE(encoded.ok());
+      send_blob(name, blobs_.at(name));
     }
+    if (!besides.empty()) send_blob(to_bytes(sha256(besides)), besides);
     pb::SubmitRequest request;
     request.mutable_blobs_done();
     say(std::move(request));
+  }
+  void send_blob(const std::string& name, const std::string& bytes) {
+    BlobEncoder encoder;
+    const Status encoded = encoder.encode(bytes, [&](std::string_view part, bool last) -> Status {
+      pb::SubmitRequest request;
+      pb::BlobPart& blob = *request.mutable_blob();
+      blob.set_sha256(name);
+      blob.set_size(bytes.size() + larger_by);
+      blob.set_data(std::string(part));
+      blob.set_last(last);
+      say(std::move(request));
+      return ok();
+    });
+    REQUIRE(encoded.ok());
   }
   void say(pb::SubmitRequest request) {
     waiting_.push_back(std::move(request));
@@ -198,6 +203,19 @@ TEST_CASE("a file that is found damaged while the others come is asked for, too"
   CHECK(both.accepted().number() == 2);
   CHECK(both.blobs_asked_for() == 3);
   CHECK(daemon.blobs->has(sha256("old")));
+}
+
+TEST_CASE("blobs that nobody asked for, or of another size than the manifest says, are refused") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  Submitter generous(daemon, "file");
+  generous.besides = std::string(1 << 20, '0');
+  CHECK(generous.run().error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  Submitter boastful(daemon, "file");
+  boastful.on_asked = [&](const std::string& name) { boastful.larger_by = name == to_bytes(sha256("")) ? 1 : 0; };
+  CHECK(boastful.run().error_message().find("of 1 bytes was not asked for") != std::string::npos);
+  CHECK(packs_in(daemon) == 0);
 }
 
 TEST_CASE("what no host could take is refused before anything is sent") {

@@ -107,6 +107,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   TRY(Config config, read_config(home));
   TRY(make_folders(home));
   auto lock = hold_lock(home.lock());
+  if (!lock.ok() && lock.error().code != Code::FailedPrecondition) return std::move(lock).error();
   if (!lock.ok()) {
     return Error{Code::FailedPrecondition, "a daemon runs already: " + lock.error().message,
                  "`dtrain daemon status` shows it"};

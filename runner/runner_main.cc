@@ -164,7 +164,8 @@ Status run(const RunnerOptions& options) {
   TRY(check_descriptors_left(kDescriptorsMin));
   TRY(make_home(options.home));
   // Held until the process ends. Two runners of one home would both adopt its launches.
-  const auto lock = hold_lock(options.home / "lock");
+  auto lock = hold_lock(options.home / "lock");
+  if (!lock.ok() && lock.error().code != Code::FailedPrecondition) return std::move(lock).error();
   if (!lock.ok()) {
     return Error{lock.error().code, "a runner runs there already: " + lock.error().message,
                  "--home DIR gives another one a directory of its own"};

@@ -56,9 +56,9 @@ ServerClient::ServerClient(const ServerClientConfig& config, const Layout& layou
 Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfig& config,
                                                          const Layout& layout) {
   std::unique_ptr<ServerClient> client(new ServerClient(config, layout));
-  const auto deadline = Deadline::after(config.spec.deadline_seconds);
   for (Lane& lane : client->lanes_) {
-    TRY(client->connect(lane, deadline));
+    // For each its own: the one before may have had this worker wait for longer.
+    TRY(client->connect(lane, Deadline::after(config.spec.deadline_seconds)));
     client->introduction_.generation = lane.welcome().generation;
     client->updates_ = client->lanes_.front().welcome().updates;
     client->begun_at_ = lane.welcome().begun_at;

@@ -107,6 +107,20 @@ TEST_CASE("workers wait for worker 0 while it makes or reads what it fills the s
   CHECK(answer.op == server::ServerOp::Welcome);
 }
 
+TEST_CASE("a worker that waited for worker 0 at one server for longer than the deadline joins the next one as well") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 1;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 2, 2);
+  const auto first = required(ServerClient::join(servers.worker(0), layout));
+  auto second = std::async(std::launch::async, [&] { return ServerClient::join(servers.worker(1), layout); });
+  CHECK(second.wait_for(std::chrono::milliseconds(1300)) == std::future_status::timeout);
+  const Arena zeros(static_cast<size_t>(layout.size()));
+  const std::vector<const float*> arenas{zeros.data()};
+  require_ok(first->fill(arenas, 0, 0));
+  CHECK(required(second.get())->pushes() == 0);
+}
+
 TEST_CASE("leaves are those of the workers' threads, of which all have as many") {
   const Layout layout = test_layout();
   const Servers servers(spec_of(ServerMode::Sync), layout, 1, 2);

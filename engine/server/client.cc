@@ -58,7 +58,8 @@ Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfi
   std::unique_ptr<ServerClient> client(new ServerClient(config, layout));
   for (Lane& lane : client->lanes_) {
     // For each its own: the one before may have had this worker wait for longer.
-    TRY(client->connect(lane, Deadline::after(config.spec.deadline_seconds)));
+    auto deadline = Deadline::after(config.spec.deadline_seconds);
+    TRY(client->connect(lane, deadline));
     client->introduction_.generation = lane.welcome().generation;
     client->updates_ = client->lanes_.front().welcome().updates;
     client->begun_at_ = lane.welcome().begun_at;
@@ -94,14 +95,16 @@ void ServerClient::beat() {
   }
 }
 
-// A server that was started again hears that worker 0 lives. If it lost its state, the next call says so.
+// A server that was started again hears that worker 0 lives. If it lost its state, the next call says so; before it is
+// filled it has none to lose, and others wait there as long as worker 0 has a connection.
 void ServerClient::find_again(Lane& lane, Deadline deadline) {
   const bool found = lane.connect(introduction_, deadline).ok();
-  if (!found || (lane.welcome().flags & server::kFilled) == 0) lane.close();
+  if (!found || (filled_ && (lane.welcome().flags & server::kFilled) == 0)) lane.close();
 }
 
-// Until it is there, or the deadline.
-Status ServerClient::connect(Lane& lane, Deadline deadline) {
+// Until it is there, or the deadline, which begins anew whenever the server has this worker wait: who is lost after that
+// has as long to start again.
+Status ServerClient::connect(Lane& lane, Deadline& deadline) {
   while (true) {
     Status connected = lane.connect(introduction_, deadline);
     if (connected.ok()) break;
@@ -215,6 +218,7 @@ Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates
   note_answers();
   updates_ = updates;
   begun_at_ = begun_at;
+  filled_ = true;
   return ok();
 }
 

@@ -102,7 +102,7 @@ class ServerClient {
   ServerClient(const ServerClientConfig& config, const Layout& layout);
   static uint64_t bytes_of(const server::Lane& lane);
   server::Frame frame(server::ServerOp op) const;
-  Status connect(server::Lane& lane, Deadline deadline);
+  Status connect(server::Lane& lane, Deadline& deadline);
   void find_again(server::Lane& lane, Deadline deadline);
   Status ask_all(server::Frame frame, float* data);
   Status exchange(bool fills = false);
@@ -117,6 +117,7 @@ class ServerClient {
   server::Introduction introduction_;
   std::vector<server::Lane> lanes_;  // of servers that hold anything
   uint64_t pushes_ = 0, updates_ = 0, begun_at_ = 0, deal_ = 0;
+  bool filled_ = false;  // by this one, worker 0
 
   std::mutex mutex_;  // who uses the connections: the calls, or the heartbeat
   std::condition_variable ending_;

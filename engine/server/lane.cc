@@ -18,7 +18,7 @@ Error strange_answer(const std::string& name) {
 Lane::Lane(std::string address, std::string name, Range range)
     : address_(std::move(address)), name_(std::move(name)), range_(range) {}
 
-Status Lane::connect(const Introduction& introduction, Deadline deadline) {
+Status Lane::connect(const Introduction& introduction, Deadline& deadline) {
   socket_.close();
   auto connected = Socket::connect(address_, deadline);
   if (!connected.ok()) return std::move(connected).error().with_context("connect to " + name_);
@@ -39,11 +39,12 @@ Status Lane::connect(const Introduction& introduction, Deadline deadline) {
                     .attempt = introduction.attempt,
                     .threads = introduction.threads};
   TRY(socket_.write(&hello, sizeof(hello), deadline));
-  do {
+  while (true) {
     TRY(socket_.read(&welcome_, sizeof(welcome_), deadline));
     TRY(check(welcome_, true));
+    if (welcome_.op != ServerOp::Wait) break;
     deadline = Deadline::after(deadline.seconds());
-  } while (welcome_.op == ServerOp::Wait);
+  }
   if (welcome_.op == ServerOp::Failure && welcome_.payload <= kLongestText) {
     text_.resize(welcome_.payload);
     TRY(socket_.read(text_.data(), text_.size(), deadline));

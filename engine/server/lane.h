@@ -32,8 +32,8 @@ class Lane {
   Lane(std::string address, std::string name, Range range);
 
   // Connects and introduces, by the host's own socket if the server is on this host.
-  // DeadlineExceeded names the server.
-  Status connect(const Introduction& introduction, Deadline deadline);
+  // The deadline begins anew with each Wait. DeadlineExceeded names the server.
+  Status connect(const Introduction& introduction, Deadline& deadline);
   bool connected() const { return static_cast<bool>(socket_); }
   void close() { socket_.close(); }
 

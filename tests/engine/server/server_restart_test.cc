@@ -384,6 +384,23 @@ TEST_CASE("a worker that comes again to a server that was started again waits fo
   CHECK(answer.op == server::ServerOp::Welcome);
 }
 
+TEST_CASE("who waits for worker 0 to begin finds a server that was started again, and goes on waiting there") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 1;
+  const Layout layout = test_layout();
+  Processes servers(spec, layout, 1, 3);
+  const auto first = required(ServerClient::join(servers.worker(0), layout));
+  auto second = std::async(std::launch::async, [&] { return ServerClient::join(servers.worker(1), layout); });
+  CHECK(second.wait_for(std::chrono::milliseconds(1300)) == std::future_status::timeout);
+  servers.restart(0);
+  RawWorker third(servers.worker(2), layout, server::ServerOp::Wait);
+  for (int i = 0; i < kWaitsADeadline; ++i) CHECK(third.answer(0).op == server::ServerOp::Wait);
+  const Arena zeros(static_cast<size_t>(layout.size()));
+  const std::vector<const float*> arenas{zeros.data()};
+  require_ok(first->fill(arenas, 0, 0));
+  CHECK(required(second.get())->pushes() == 0);
+}
+
 TEST_CASE("SIGTERM ends a server with 0, its state stays until the experiment is done") {
   const Layout layout = test_layout();
   Processes servers(spec_of(ServerMode::Async), layout, 1, 1);

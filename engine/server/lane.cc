@@ -133,8 +133,8 @@ Status Lane::begin_answer() {
     expected = static_cast<uint64_t>(range_.size()) * sizeof(float);
     target_ = reinterpret_cast<char*>(data_ + range_.begin);
   } else if (incoming_.op == ServerOp::Squares) {
-    squares_.resize(incoming_.payload / sizeof(double));
-    expected = static_cast<uint64_t>(blocks_of(range_.size())) * sizeof(double);
+    squares_.resize(static_cast<size_t>(blocks_of(range_.size())));
+    expected = squares_.size() * sizeof(double);
     target_ = reinterpret_cast<char*>(squares_.data());
   } else if (incoming_.op == ServerOp::Failure && incoming_.payload <= kLongestText) {
     expected = incoming_.payload;

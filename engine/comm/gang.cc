@@ -115,7 +115,7 @@ std::optional<Gang::News> Gang::news_of(int process) const {
   std::memcpy(&header, buffer.data(), sizeof(header));
   // Payload, or what another thread is about to read.
   if (header.magic != frame_magic(key_) || header.op != Op::Fail) return std::nullopt;
-  if (static_cast<size_t>(got) < sizeof(header) + header.bytes) return std::nullopt;
+  if (header.bytes > static_cast<size_t>(got) - sizeof(header)) return std::nullopt;
   return News{failure_of(header, std::string(buffer.data() + sizeof(header), header.bytes)), true};
 }
 

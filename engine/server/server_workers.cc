@@ -24,6 +24,9 @@ constexpr double kInVain = 0.9, kSilent = 1.0 / 3, kBack = 0.1;
 // How often one hears that it waits for worker 0.
 constexpr double kTell = 0.1;
 
+// The largest power of two that fits a frame's 16 bits.
+constexpr uint64_t kMostLeaves = uint64_t{1} << 15;
+
 double seconds(server::Link::Time from, server::Link::Time to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -88,6 +91,12 @@ Status Server::hello_of_first(Link& link) {
 // In step with each other, the leaves of a batch, and whose they are, follow from the number of all threads.
 Status Server::agree_on_threads(const Frame& hello) {
   const size_t workers = workers_.size();
+  if (sync_ && hello.threads > kMostLeaves / workers) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} has {} threads, and {} workers may have {} together", name(hello.rank), hello.threads, workers,
+                             kMostLeaves),
+                 "threads: 1"};
+  }
   if (threads_ == 0) {
     threads_ = std::max<uint64_t>(1, hello.threads);
     if (sync_) {

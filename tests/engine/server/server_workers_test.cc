@@ -142,6 +142,25 @@ TEST_CASE("leaves are those of the workers' threads, of which all have as many")
   CHECK(params.front() == -1);
 }
 
+TEST_CASE("sync: more threads than a step's tree has leaves for are refused, and cost the others nothing") {
+  const Layout layout = test_layout();
+  const Servers servers(spec_of(ServerMode::Sync), layout, 1, 2);
+  const ServerClientConfig config = servers.worker(0);
+  for (const uint64_t threads : {uint64_t{1} << 32, ~uint64_t{0}, uint64_t{16385}}) {
+    auto socket = required(Socket::connect(config.servers[0], Deadline::after(10)));
+    server::Frame hello{.op = server::ServerOp::Hello,
+                        .flags = server::kMaster,
+                        .job = server_job(config.experiment, config.spec, layout, 1, 2),
+                        .generation = 1,
+                        .threads = threads};
+    require_ok(socket.write(&hello, sizeof(hello), Deadline::after(10)));
+    require_ok(socket.read(&hello, sizeof(hello), Deadline::after(10)));
+    CHECK(hello.op == server::ServerOp::Failure);
+    CHECK(static_cast<Code>(hello.code) == Code::InvalidArgument);
+  }
+  join(config, layout);
+}
+
 TEST_CASE("async: workers may have as many threads as they like") {
   const Layout layout = test_layout();
   const Servers servers(spec_of(ServerMode::Async), layout, 1, 2);

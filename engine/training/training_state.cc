@@ -74,7 +74,8 @@ int64_t updates_of(const FoundCheckpoint& found) {
 Status check_state(const RunPlan& plan, const FoundCheckpoint& found) {
   const Json state = Json::parse(found.state, nullptr, false);
   if (!state.is_object() || !state.value("data", Json::object()).is_object() ||
-      !state.value("model", Json::object()).is_object()) {
+      !state.value("model", Json::object()).is_object() || !state.value("instructions", Json("")).is_string() ||
+      !state.value("leaves", Json(0)).is_number_integer()) {
     return Error{Code::InvalidArgument, fmt::format("{}: its state.json can't be read", found.path.native()), ""};
   }
   const Facts own{{"seed", plan.spec.seed},

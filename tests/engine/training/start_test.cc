@@ -8,6 +8,7 @@
 #include "engine/strategies/all_reduce.h"
 #include "engine/strategies/assemble.h"
 #include "engine/training/start.h"
+#include "engine/training/training_state.h"
 #include "tests/support/variable.h"
 #include "trainings.h"
 
@@ -197,6 +198,22 @@ TEST_CASE("a start from what other instructions computed, or more participants s
   const test::Variable baseline("DTRAIN_ISA", "baseline");
   CHECK(says(start_log(), {newest_checkpoint(half().output / "checkpoints")->path.native() + " " + note,
                            "what follows is with baseline"}));
+}
+
+TEST_CASE("a state with entries of another kind than they are written with is refused") {
+  const RunPlan plan = plan_of(whole_spec(), digits());
+  const Json state = Json::parse(state_of(plan, 8, 160, 160));
+  const auto checked = [&](const Json& changes) {
+    return check_state(plan, {.step = 160, .path = "c", .state = with(state, changes).dump()});
+  };
+  CHECK(checked(Json::object()).ok());
+  CHECK(checked({{"leaves", nullptr}, {"instructions", nullptr}}).ok());  // as if there had been no such entries
+  for (const Json& changes : {Json{{"leaves", "many"}}, Json{{"leaves", 8.5}}, Json{{"instructions", 7}}}) {
+    CAPTURE(changes.dump());
+    const Status status = checked(changes);
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().message == "c: its state.json can't be read");
+  }
 }
 
 TEST_CASE("a DTRAIN_ISA that is no instruction set is refused") {

@@ -11,6 +11,7 @@
 
 #include "engine/comm/hash.h"
 #include "engine/server/shards.h"
+#include "schema/clock.h"
 
 namespace dtrain::engine {
 namespace {
@@ -67,7 +68,8 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config, const L
   const ShardState::Shape shape{.job = server->job_,
                                 .elements = range.size(),
                                 .states = server->kernel_.states(),
-                                .writers = workers + 1};
+                                .writers = workers + 1,
+                                .boot = hash_of(boot_id())};
   TRY(auto state, ShardState::open(range.size() == 0 ? "" : state_path(config), shape,
                                    Deadline::after(config.spec.deadline_seconds)));
   server->shard_ = std::make_unique<server::Shard>(std::move(state), server->kernel_, range);

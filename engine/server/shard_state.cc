@@ -16,7 +16,7 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr uint64_t kStateMagic = 0x3676617473746474;
+constexpr uint64_t kStateMagic = 0x3776617473746474;
 constexpr size_t kPage = 4096;
 constexpr int kLockRetry_ms = 20;
 
@@ -54,6 +54,7 @@ struct ShardState::Header {
   Applied applied;
   Learned learned;
   uint32_t finished;
+  uint64_t boot;
 };
 
 Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, const Shape& shape,
@@ -119,7 +120,7 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
   Header& header = *state->header_;
   if (same_size && header.magic == kStateMagic && header.job == shape.job &&
       header.elements == shape.elements && header.states == shape.states &&
-      header.writers == shape.writers && state->is_sound()) {
+      header.writers == shape.writers && header.boot == shape.boot && state->is_sound()) {
     state->recover();
     return state;
   }
@@ -141,7 +142,8 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
                   .after = {},
                   .applied = {},
                   .learned = {},
-                  .finished = 0};
+                  .finished = 0,
+                  .boot = shape.boot};
   in_order();
   header.magic = kStateMagic;
   return state;

@@ -1,6 +1,6 @@
 // What a parameter server must not lose: parameters and optimiser state of its shard, and which pushes
 // they have seen. It lies in a file that the process maps, so it outlives a process that is killed at
-// any instruction (not the host: that is what checkpoints are for).
+// any instruction (not the host: that is what checkpoints are for, and a file of before it was started is not taken).
 //
 // One block of elements is changed at a time, the old one copied aside before. Whoever opens the file
 // next either finds the change whole or undoes it; a push stopped between two blocks goes on where it
@@ -26,6 +26,7 @@ class ShardState {
     int64_t elements = 0;
     int states = 0;   // arenas of optimiser state
     int writers = 1;  // who push: workers, and one more for the sum of all
+    uint64_t boot = 0;  // of the host
   };
   // How far a writer's pushes have come: all before `sequence`, and that one's first blocks.
   struct Progress {

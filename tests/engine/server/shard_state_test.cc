@@ -154,7 +154,7 @@ TEST_CASE("after any instruction of a change, a kill leaves the old block or the
   }
 }
 
-TEST_CASE("another shape, another job or a torn file begin empty") {
+TEST_CASE("another shape, another job, another boot or a torn file begin empty") {
   const StateFolder folder;
   const auto fill = [&] {
     const auto state = open(folder);
@@ -166,6 +166,8 @@ TEST_CASE("another shape, another job or a torn file begin empty") {
       open(folder, {.job = 8, .elements = kShape.elements, .states = 1, .writers = 3})->filled());
   fill();
   CHECK_FALSE(open(folder, {.job = 7, .elements = kBlock, .states = 1, .writers = 3})->filled());
+  fill();
+  CHECK_FALSE(open(folder, {.job = 7, .elements = kShape.elements, .states = 1, .writers = 3, .boot = 2})->filled());
   fill();
   std::filesystem::resize_file(folder.file(), 5000);
   CHECK_FALSE(open(folder)->filled());

@@ -37,6 +37,7 @@ struct Connection {
 
 // Else the worker tries again.
 constexpr int64_t kConnect_ms = 500;
+constexpr int kNoRoom_ms = 1000;  // until connections are accepted again
 
 void carry(Connection& connection, const std::shared_ptr<grpc::Channel>& channel) {
   // After a failure no call waits for the channel, and gRPC looks at one that nobody waits for every 5 s.
@@ -79,7 +80,11 @@ struct TunnelEntrance::Parts {
       if (::poll(polled, 2, -1) < 0 && errno != EINTR) return;
       if (polled[0].revents != 0) return;
       auto accepted = listener.accept(Deadline::after(0));
-      if (!accepted.ok()) continue;
+      if (!accepted.ok()) {
+        // Who waits to be accepted would wake the loop again at once.
+        if (accepted.error().code != Code::DeadlineExceeded) ::poll(polled, 1, kNoRoom_ms);
+        continue;
+      }
       const std::scoped_lock lock(mutex);
       for (auto at = connections.begin(); at != connections.end();) {
         if (at->ended) at->thread.join();

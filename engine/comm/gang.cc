@@ -97,13 +97,13 @@ bool Gang::tell_all(Op op, const Error& error) {
     if (!other->socket) continue;
     // What does not go out at once does not go: this process is ending, and the end of the stream
     // tells the rest.
-    const bool told = !other->in_frame && other->socket.write_some(parts).ok();
-    all = all && told;
+    const auto sent = other->in_frame ? Result<size_t>(size_t{0}) : other->socket.write_some(parts);
+    all = all && sent.ok() && *sent == sizeof(header) + length;
   }
   return all;
 }
 
-std::optional<Gang::News> Gang::news_of(int process) const {
+std::optional<Gang::News> Gang::news_of(int process, bool ended) const {
   const Peer& at = peer(process);
   if (at.gone) return News{at.socket.gone(0)};
   FrameHeader header;
@@ -111,11 +111,13 @@ std::optional<Gang::News> Gang::news_of(int process) const {
   const ssize_t got = ::recv(at.socket.fd(), buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   if (got <= 0) return News{at.socket.gone(got < 0 ? errno : 0)};
-  if (static_cast<size_t>(got) < sizeof(header)) return std::nullopt;
+  // Of what was cut off the rest never comes.
+  const auto unless_ended = [&] { return ended ? std::optional(News{at.socket.gone(0)}) : std::nullopt; };
+  if (static_cast<size_t>(got) < sizeof(header)) return unless_ended();
   std::memcpy(&header, buffer.data(), sizeof(header));
   // Payload, or what another thread is about to read.
   if (header.magic != frame_magic(key_) || header.op != Op::Fail) return std::nullopt;
-  if (header.bytes > static_cast<size_t>(got) - sizeof(header)) return std::nullopt;
+  if (header.bytes > static_cast<size_t>(got) - sizeof(header)) return unless_ended();
   return News{failure_of(header, std::string(buffer.data() + sizeof(header), header.bytes)), true};
 }
 
@@ -124,7 +126,7 @@ Status Gang::look(const Moment& moment) const {
   std::vector<int> processes;
   for (int process = 0; process < size(); ++process) {
     if (!peer(process).socket) continue;
-    sockets.push_back({peer(process).socket.fd(), POLLIN, 0});
+    sockets.push_back({peer(process).socket.fd(), POLLIN | POLLRDHUP, 0});
     processes.push_back(process);
   }
   if (sockets.empty() || ::poll(sockets.data(), sockets.size(), 0) <= 0) return ok();
@@ -132,7 +134,7 @@ Status Gang::look(const Moment& moment) const {
   std::string names;
   for (size_t i = 0; i < sockets.size(); ++i) {
     if (sockets[i].revents == 0) continue;
-    std::optional<News> news = news_of(processes[i]);
+    std::optional<News> news = news_of(processes[i], (sockets[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
     if (!news) continue;
     if (!news->told) names += (names.empty() ? "" : ", ") + peer(processes[i]).name;
     if (news->told && !told) told = std::move(news->error);

@@ -107,7 +107,8 @@ class Gang {
     Error error;
     bool told = false;
   };
-  std::optional<News> news_of(int process) const;
+  // `ended`: nothing comes after what is there.
+  std::optional<News> news_of(int process, bool ended) const;
 
   const int self_;
   const uint64_t key_;

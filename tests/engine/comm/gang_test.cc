@@ -1,6 +1,11 @@
 #include "engine/comm/gang.h"
 
 #include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
 
 #include "gangs.h"
 
@@ -42,6 +47,43 @@ TEST_CASE("a failure whose text is longer than any is none, and no end of who re
         POLLIN);
     CHECK(status.ok());
   }
+}
+
+TEST_CASE("who ends in the middle of saying why is gone") {
+  for (const size_t sent : {sizeof(FrameHeader) - 1, sizeof(FrameHeader) + 5}) {
+    CAPTURE(sent);
+    const Status status = seen(
+        [&](Gang& gang) {
+          std::array<char, sizeof(FrameHeader) + 5> bytes{};
+          const FrameHeader header = failure(gang, 6);
+          std::copy_n(reinterpret_cast<const char*>(&header), sizeof(header), bytes.data());
+          CHECK(gang.peer(1).socket.write(bytes.data(), sent, Deadline::after(kPatience_seconds)).ok());
+          ::shutdown(gang.peer(1).socket.fd(), SHUT_WR);
+        },
+        POLLRDHUP);
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().message.find("worker 0 at 127.0.0.1:") == 0);
+    CHECK(status.error().message.find(" closed the connection after step 3") != std::string::npos);
+  }
+}
+
+TEST_CASE("who could not tell the others why it ends gives them time to see what it saw") {
+  with_gangs({.threads = {1, 1}}, [&](Gang& gang) {
+    if (gang.self() == 1) return;
+    // Instead of the one to the other: of a Unix socket nothing goes on its way, so what is full stays so.
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const Fd unread(ends[1]);
+    Socket& other = gang.peer(1).socket;
+    other = Socket(Fd(ends[0]), "worker 1");
+    const std::vector<char> bytes(1 << 16);
+    const iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+    auto sent = other.write_some(std::span(&part, 1));
+    while (sent.ok() && *sent > 0) sent = other.write_some(std::span(&part, 1));
+    const auto began = std::chrono::steady_clock::now();
+    gang.fail({Code::Internal, "why", ""});
+    CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(200));
+  });
 }
 
 }  // namespace

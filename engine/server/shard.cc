@@ -23,6 +23,12 @@ int64_t Shard::next_block(int writer, uint64_t sequence) const {
   return progress.sequence == sequence ? static_cast<int64_t>(progress.next_block) : 0;
 }
 
+uint64_t Shard::last(int writer) const {
+  const ShardState::Progress progress = state_->progress(writer);
+  const bool whole = static_cast<int64_t>(progress.next_block) == state_->blocks();
+  return progress.sequence == 0 || whole ? progress.sequence : progress.sequence - 1;
+}
+
 Range Shard::in_layout(int64_t block) const {
   const Range local = state_->block(block);
   return {range_.begin + local.begin, range_.begin + local.end};
@@ -57,12 +63,7 @@ StepSum::StepSum(Shard& shard, int leaves, int workers, int backup)
       tree_(leaves),
       workers_(static_cast<size_t>(workers)) {}
 
-uint64_t StepSum::steps() const {
-  const ShardState& state = shard_.state();
-  const ShardState::Progress progress = state.progress(writer_);
-  const bool whole = static_cast<int64_t>(progress.next_block) == state.blocks();
-  return progress.sequence == 0 || whole ? progress.sequence : progress.sequence - 1;
-}
+uint64_t StepSum::steps() const { return shard_.last(writer_); }
 
 bool StepSum::has(int worker) const {
   const Worker& of = workers_[static_cast<size_t>(worker)];

@@ -29,8 +29,8 @@ class Shard {
 
   // The first block that a writer's push has not changed yet; blocks() if it has changed all.
   int64_t next_block(int writer, uint64_t sequence) const;
-  // The last push of which something was applied.
-  uint64_t last(int writer) const { return state_->progress(writer).sequence; }
+  // The last push of which all was applied.
+  uint64_t last(int writer) const;
   // InvalidArgument unless a block's gradient is finite.
   Status check(int64_t block, const float* grads) const;
   // Blocks in order, from next_block().

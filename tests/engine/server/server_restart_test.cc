@@ -401,6 +401,26 @@ TEST_CASE("who waits for worker 0 to begin finds a server that was started again
   CHECK(required(second.get())->pushes() == 0);
 }
 
+TEST_CASE("async: what server and worker were killed in the middle of is pushed again, and no part of it counts twice") {
+  const Layout layout = test_layout();
+  Processes servers(spec_of(ServerMode::Async), layout, 1, 2);
+  const auto first = join(servers.worker(0), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size());
+  {
+    RawWorker dying(servers.worker(1), layout);
+    dying.send_part(0, {.op = server::ServerOp::Push, .sequence = 1, .learning_rate = kRate, .gradient_scale = kScale},
+                    grads.data(), layout.size() / 2);
+    while (params.front() != 1) require_ok(first->pull(params.data()));
+    servers.restart(0);
+  }
+  require_ok(first->pull(params.data()));  // the server hears of worker 0
+  const auto again = required(ServerClient::join(servers.worker(1), layout));
+  CHECK(again->pushes() == 0);
+  require_ok(again->push(grads.data(), kRate, kScale, params.data()));
+  CHECK(params == grads);
+}
+
 TEST_CASE("SIGTERM ends a server with 0, its state stays until the experiment is done") {
   const Layout layout = test_layout();
   Processes servers(spec_of(ServerMode::Async), layout, 1, 1);

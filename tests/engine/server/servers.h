@@ -164,18 +164,25 @@ class RawWorker {
     CHECK(answer(server).sequence == step);
   }
   // In so many pieces, with something between them.
-  void send(size_t server, server::Frame frame, const float* values = nullptr, int64_t pieces = 1,
+  void send(size_t server, const server::Frame& frame, const float* values = nullptr, int64_t pieces = 1,
             const std::function<void()>& between = [] {}) {
+    send_part(server, frame, values, 0);
     Socket& socket = sockets_[server];
     const Range range = ranges_[server];
-    frame.rank = static_cast<uint32_t>(config_.rank);
-    frame.payload = values == nullptr ? 0 : static_cast<uint64_t>(range.size()) * sizeof(float);
-    require_ok(socket.write(&frame, sizeof(frame), deadline()));
     for (int64_t i = 0; i < pieces && values != nullptr; ++i) {
       if (i > 0) between();
       const int64_t begin = range.size() * i / pieces, end = range.size() * (i + 1) / pieces;
       require_ok(socket.write(values + range.begin + begin, static_cast<size_t>(end - begin) * sizeof(float), deadline()));
     }
+  }
+  // The first of the values that the frame announces, and no more.
+  void send_part(size_t server, server::Frame frame, const float* values, int64_t count) {
+    const Range range = ranges_[server];
+    frame.rank = static_cast<uint32_t>(config_.rank);
+    frame.payload = values == nullptr ? 0 : static_cast<uint64_t>(range.size()) * sizeof(float);
+    require_ok(sockets_[server].write(&frame, sizeof(frame), deadline()));
+    if (count == 0) return;
+    require_ok(sockets_[server].write(values + range.begin, static_cast<size_t>(count) * sizeof(float), deadline()));
   }
   server::Frame answer(size_t server) {
     const server::Frame frame = answer(sockets_[server]);

@@ -1,5 +1,5 @@
-// A point in steady time until which a wait may last. Every wait of the engine has one, and where data moves meanwhile
-// another one after it: it is silence that ends a wait.
+// A point in steady time until which a wait may last. Who waits for another process to do what it must has one, and where
+// data moves meanwhile another one after it: it is silence that ends a wait. Who waits to be asked has none.
 #pragma once
 
 #include <algorithm>

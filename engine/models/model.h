@@ -40,7 +40,7 @@ struct Samples {
 };
 
 struct Outcome {
-  double loss = 0;      // summed over rows, by the tree
+  double loss = 0;      // summed over rows: within a node by the tree, over nodes and participants in their order
   int64_t rows = 0;     // predictions: samples, or samples times context
   int64_t correct = 0;  // of them
   int64_t asked_to_end = 0;  // participants whose process got TERM

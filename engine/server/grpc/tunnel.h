@@ -11,7 +11,7 @@
 namespace dtrain::engine {
 
 // At a server: listens for gRPC and hands each stream to the server as a local connection.
-// Owner: main. Thread: its own. Ends before the server does.
+// Owner: main. Thread: its own. May outlive the server: a stream that finds none ends.
 class TunnelExit {
  public:
   // `listen`: "host:port", any port of that host if it is 0. `server`: the local address where

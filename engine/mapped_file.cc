@@ -27,6 +27,18 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   return MappedFile(std::move(fd), static_cast<const std::byte*>(data), size);
 }
 
+Status MappedFile::read(size_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t got = ::pread(fd_.get(), to.data(), to.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_error("read", errno);
+    if (got == 0) return Error{Code::DataLoss, "it has become shorter", ""};
+    to = to.subspan(static_cast<size_t>(got));
+    offset += static_cast<size_t>(got);
+  }
+  return ok();
+}
+
 bool MappedFile::is_whole() const {
   struct stat facts {};
   return ::fstat(fd_.get(), &facts) == 0 && static_cast<size_t>(facts.st_size) >= size_;

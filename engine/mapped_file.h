@@ -1,5 +1,5 @@
 // A file in the address space, read-only, until it goes out of scope. Who shortens the file
-// meanwhile kills the process that reads it, unless that asks before: data sets and checkpoints are replaced by
+// meanwhile kills the process that reads bytes(), unless that asks before: data sets and checkpoints are replaced by
 // renaming, never in place.
 #pragma once
 
@@ -22,6 +22,9 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // What begins at `offset`, by a call: what the disk does not give is an error then, and not the end of the process.
+  // DataLoss where the file has become shorter.
+  Status read(size_t offset, std::span<std::byte> to) const;
   // It did not become shorter: all of bytes() may be read.
   bool is_whole() const;
   // What of them will be read next: the disk brings it meanwhile.

@@ -8,8 +8,11 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "engine/formats/crc32c.h"
 #include "schema/engine_spec.h"
@@ -53,24 +56,43 @@ std::vector<std::string> names_in(const fs::path& folder, std::error_code& error
 }
 
 // What may pass (a slow file server, no descriptors) is no damage: it is tried again.
-Result<MappedFile> open_file(const fs::path& path) {
-  std::optional<MappedFile> file;
-  TRY(try_again([&]() -> Status {
-    auto opened = MappedFile::open(path);
-    if (opened.ok()) {
-      file = std::move(*opened);
-      return ok();
-    }
-    Error error = opened.error();
+template <class Work>
+Status unless_it_passes(const Work& work) {
+  return try_again([&]() -> Status {
+    Status done = work();
+    if (done.ok()) return ok();
+    Error error = std::move(done).error();
     if (error.code == Code::Internal || error.code == Code::ResourceExhausted) error.code = Code::Unavailable;
     return error;
+  });
+}
+
+Result<MappedFile> open_file(const fs::path& path) {
+  std::optional<MappedFile> file;
+  TRY(unless_it_passes([&]() -> Status {
+    TRY(file, MappedFile::open(path));
+    return ok();
   }));
   return std::move(*file);
 }
 
 Result<std::string> read_text(const fs::path& path) {
   TRY(const MappedFile file, open_file(path));
-  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  std::string text(file.bytes().size(), '\0');
+  TRY(unless_it_passes([&] { return file.read(0, std::as_writable_bytes(std::span(text))); }));
+  return text;
+}
+
+Result<uint32_t> sum_of(const MappedFile& file) {
+  constexpr size_t kPart = 1 << 20;
+  uint32_t sum = 0;
+  std::vector<std::byte> part;
+  for (size_t at = 0, size = file.bytes().size(); at < size; at += part.size()) {
+    part.resize(std::min(kPart, size - at));
+    TRY(unless_it_passes([&] { return file.read(at, part); }));
+    sum = crc32c(part, sum);
+  }
+  return sum;
 }
 
 std::optional<int64_t> step_of(std::string_view name) {
@@ -189,10 +211,10 @@ Result<std::string> check_checkpoint(const fs::path& path) {
     const auto file = open_file(path / name);
     if (!file.ok()) return unreadable(name, file.error());
     const Json& entry = manifest.contains(name) ? manifest.at(name) : Json::object();
-    if (!entry.is_object() || entry.value("bytes", Json()) != file->bytes().size() ||
-        entry.value("crc32c", Json()) != crc32c(file->bytes())) {
-      return damaged(fmt::format("{} is not what was written", name));
-    }
+    const bool is_as_large = entry.is_object() && entry.value("bytes", Json()) == file->bytes().size();
+    const auto sum = is_as_large ? sum_of(*file) : Result<uint32_t>(uint32_t{0});
+    if (!sum.ok()) return unreadable(name, sum.error());
+    if (!is_as_large || entry.value("crc32c", Json()) != *sum) return damaged(fmt::format("{} is not what was written", name));
   }
   auto state = read_text(path / kState);
   if (!state.ok()) return unreadable(kState, state.error());

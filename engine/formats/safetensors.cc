@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 namespace dtrain::engine {
 
@@ -53,18 +53,19 @@ Status SafetensorsFile::parse() {
   const auto damaged = [&](const std::string& what) {
     return Error{Code::DataLoss, fmt::format("{}: {}", path_.native(), what), ""};
   };
-  const std::span<const std::byte> bytes = file_.bytes();
+  const size_t size = file_.bytes().size();
   uint64_t header_size = 0;
-  if (bytes.size() < sizeof header_size) return damaged("too short for a safetensors file");
-  std::memcpy(&header_size, bytes.data(), sizeof header_size);
-  if (header_size > kMostHeaderBytes || header_size > bytes.size() - sizeof header_size) {
+  if (size < sizeof header_size) return damaged("too short for a safetensors file");
+  TRY(read_at(0, std::as_writable_bytes(std::span(&header_size, 1))));
+  if (header_size > kMostHeaderBytes || header_size > size - sizeof header_size) {
     return damaged(fmt::format("cut off, or no safetensors file: its header would be {} bytes, the file has {}",
-                               header_size, bytes.size()));
+                               header_size, size));
   }
-  const auto* text = reinterpret_cast<const char*>(bytes.data()) + sizeof header_size;
-  const Json header = Json::parse(text, text + header_size, nullptr, false);
+  std::string text(header_size, '\0');
+  TRY(read_at(sizeof header_size, std::as_writable_bytes(std::span(text))));
+  const Json header = Json::parse(text, nullptr, false);
   if (!header.is_object()) return damaged("its header is no JSON object");
-  const std::span<const std::byte> data = bytes.subspan(sizeof header_size + header_size);
+  const uint64_t data_begin = sizeof header_size + header_size, data_size = size - data_begin;
 
   std::set<std::pair<uint64_t, uint64_t>> ranges;
   try {
@@ -73,15 +74,15 @@ Status SafetensorsFile::parse() {
         metadata_ = entry.get<Metadata>();
         continue;
       }
-      Tensor tensor{entry.at("dtype").get<std::string>(), {}, {}};
+      Tensor tensor{.dtype = entry.at("dtype").get<std::string>(), .shape = {}};
       uint64_t elements = 1;
       for (const Json& dimension : entry.at("shape")) {
         if (!dimension.is_number_unsigned()) return damaged(fmt::format("tensor {} has no proper shape", name));
-        const auto size = dimension.get<uint64_t>();
-        if (__builtin_mul_overflow(elements, size, &elements) || size > INT64_MAX) {
+        const auto each = dimension.get<uint64_t>();
+        if (__builtin_mul_overflow(elements, each, &elements) || each > INT64_MAX) {
           return damaged(fmt::format("tensor {} is too large", name));
         }
-        tensor.shape.push_back(static_cast<int64_t>(size));
+        tensor.shape.push_back(static_cast<int64_t>(each));
       }
       const Json& offsets = entry.at("data_offsets");
       if (offsets.size() != 2 || !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned()) {
@@ -89,12 +90,11 @@ Status SafetensorsFile::parse() {
       }
       const auto begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
       const auto width = static_cast<uint64_t>(bytes_of(tensor.dtype));
-      uint64_t size = 0;
       if (width == 0) return damaged(fmt::format("tensor {} has the unknown type {}", name, tensor.dtype));
-      if (begin > end || end > data.size() || __builtin_mul_overflow(elements, width, &size) || size != end - begin) {
-        return damaged(fmt::format("tensor {} lies at {} to {} of {} bytes", name, begin, end, data.size()));
+      if (begin > end || end > data_size || __builtin_mul_overflow(elements, width, &tensor.bytes) || tensor.bytes != end - begin) {
+        return damaged(fmt::format("tensor {} lies at {} to {} of {} bytes", name, begin, end, data_size));
       }
-      tensor.bytes = data.subspan(begin, end - begin);
+      tensor.begin = data_begin + begin;
       if (end > begin) ranges.insert({begin, end});
       tensors_.emplace(name, std::move(tensor));
     }
@@ -106,8 +106,14 @@ Status SafetensorsFile::parse() {
     if (begin != covered) return damaged(fmt::format("tensors overlap or leave a hole at byte {}", begin));
     covered = end;
   }
-  if (covered != data.size()) return damaged(fmt::format("{} bytes belong to no tensor", data.size() - covered));
+  if (covered != data_size) return damaged(fmt::format("{} bytes belong to no tensor", data_size - covered));
   return ok();
+}
+
+Status SafetensorsFile::read_at(uint64_t offset, std::span<std::byte> to) const {
+  Status read = file_.read(offset, to);
+  if (read.ok()) return ok();
+  return std::move(read).error().with_context(path_.native());
 }
 
 std::vector<std::string> SafetensorsFile::names() const {
@@ -135,8 +141,8 @@ Status SafetensorsFile::read(const std::string& name, std::span<const int64_t> s
                              std::span<float> values) const {
   TRY(check(name, shape));
   const Tensor& tensor = tensors_.at(name);
-  INVARIANT(values.size_bytes() == tensor.bytes.size(), "the place is as large as its shape");
-  if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+  INVARIANT(values.size_bytes() == tensor.bytes, "the place is as large as its shape");
+  TRY(read_at(tensor.begin, std::as_writable_bytes(values)));
   if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return ok();
   return Error{Code::InvalidArgument, fmt::format("{}: {} has a number that is not finite", path_.native(), name), ""};
 }

@@ -42,11 +42,12 @@ class SafetensorsFile {
   struct Tensor {
     std::string dtype;
     std::vector<int64_t> shape;
-    std::span<const std::byte> bytes;
+    uint64_t begin = 0, bytes = 0;   // in the file
   };
   explicit SafetensorsFile(std::filesystem::path path, MappedFile file)
       : path_(std::move(path)), file_(std::move(file)) {}
   Status parse();
+  Status read_at(uint64_t offset, std::span<std::byte> to) const;
 
   std::filesystem::path path_;
   MappedFile file_;

@@ -69,6 +69,25 @@ TEST_CASE("what weights can't be is named by its tensor") {
   CHECK(half.error().hint == "save its tensors as float32");
 }
 
+TEST_CASE("tensors of a file that becomes shorter can't be read, which ends nothing") {
+  const TemporaryFolder folder;
+  const std::vector<float> values(1 << 16, 1);
+  {
+    auto file = FileWriter::create(folder / "m.safetensors");
+    REQUIRE(file.ok());
+    const std::vector<TensorView> tensors{{"a", {1 << 16}, values}};
+    REQUIRE(write_safetensors(*file, tensors, {}).ok());
+    REQUIRE(file->finish().ok());
+  }
+  const auto file = SafetensorsFile::open(folder / "m.safetensors");
+  REQUIRE(file.ok());
+  std::filesystem::resize_file(folder / "m.safetensors", 4096);
+  std::vector<float> read(values.size());
+  const Status cut = file->read("a", std::vector<int64_t>{1 << 16}, read);
+  REQUIRE(!cut.ok());
+  CHECK(cut.error().code == Code::DataLoss);
+}
+
 TEST_CASE("a file of no tensors is one: the state of an optimiser that has none") {
   const TemporaryFolder folder;
   {

@@ -202,7 +202,7 @@ MUTANTS = [
      "  if (event.unfit && !experiment->outcome) {",
      "  if (event.unfit && !experiment->outcome && experiment->phase != Phase::Ending) {"),
     ("what a host lacked is held against it for ever", HOSTS,
-     "  forget_unfitness(turn, host.id, unfit);\n", ""),
+     "  for (size_t i = 0; i < news.size(); ++i) forget_unfitness(turn, news[i], unfit[i]);\n", ""),
     ("what a host lacked is remembered in the database", HOSTS,
      "    turn.touched.at(id).save = true;   // reconcile() may have found nothing else new\n", ""),
     ("who has no host left waits for ever", TABLE,

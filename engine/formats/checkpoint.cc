@@ -55,21 +55,9 @@ std::vector<std::string> names_in(const fs::path& folder, std::error_code& error
   return names;
 }
 
-// What may pass (a slow file server, no descriptors) is no damage: it is tried again.
-template <class Work>
-Status unless_it_passes(const Work& work) {
-  return try_again([&]() -> Status {
-    Status done = work();
-    if (done.ok()) return ok();
-    Error error = std::move(done).error();
-    if (error.code == Code::Internal || error.code == Code::ResourceExhausted) error.code = Code::Unavailable;
-    return error;
-  });
-}
-
 Result<MappedFile> open_file(const fs::path& path) {
   std::optional<MappedFile> file;
-  TRY(unless_it_passes([&]() -> Status {
+  TRY(try_to_read([&]() -> Status {
     TRY(file, MappedFile::open(path));
     return ok();
   }));
@@ -79,7 +67,7 @@ Result<MappedFile> open_file(const fs::path& path) {
 Result<std::string> read_text(const fs::path& path) {
   TRY(const MappedFile file, open_file(path));
   std::string text(file.bytes().size(), '\0');
-  TRY(unless_it_passes([&] { return file.read(0, std::as_writable_bytes(std::span(text))); }));
+  TRY(try_to_read([&] { return file.read(0, std::as_writable_bytes(std::span(text))); }));
   return text;
 }
 
@@ -89,7 +77,7 @@ Result<uint32_t> sum_of(const MappedFile& file) {
   std::vector<std::byte> part;
   for (size_t at = 0, size = file.bytes().size(); at < size; at += part.size()) {
     part.resize(std::min(kPart, size - at));
-    TRY(unless_it_passes([&] { return file.read(at, part); }));
+    TRY(try_to_read([&] { return file.read(at, part); }));
     sum = crc32c(part, sum);
   }
   return sum;

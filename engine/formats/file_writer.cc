@@ -90,6 +90,16 @@ Status try_again(const std::function<Status()>& attempt, int times, std::chrono:
   }
 }
 
+Status try_to_read(const std::function<Status()>& attempt) {
+  return try_again([&]() -> Status {
+    Status done = attempt();
+    if (done.ok()) return ok();
+    Error error = std::move(done).error();
+    if (error.code == Code::Internal || error.code == Code::ResourceExhausted) error.code = Code::Unavailable;
+    return error;
+  });
+}
+
 Status replace_file(const std::filesystem::path& path, const std::function<Status(FileWriter&)>& fill) {
   std::filesystem::path unfinished = path;
   unfinished += ".unfinished";

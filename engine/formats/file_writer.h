@@ -56,6 +56,8 @@ inline constexpr int kTries = 4;
 inline constexpr std::chrono::milliseconds kPause{100};
 Status try_again(const std::function<Status()>& attempt, int times = kTries,
                  std::chrono::milliseconds pause = kPause);
+// The same of what reads: what may pass (a slow file server, no descriptors) is no damage.
+Status try_to_read(const std::function<Status()>& attempt);
 
 // A file that is whole or not there, with its name on the disk: `fill` writes it under another name
 // first, which goes if that fails.

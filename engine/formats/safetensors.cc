@@ -111,7 +111,7 @@ Status SafetensorsFile::parse() {
 }
 
 Status SafetensorsFile::read_at(uint64_t offset, std::span<std::byte> to) const {
-  Status read = file_.read(offset, to);
+  Status read = try_to_read([&] { return file_.read(offset, to); });
   if (read.ok()) return ok();
   return std::move(read).error().with_context(path_.native());
 }

@@ -9,47 +9,39 @@
 namespace dtrain::engine {
 namespace {
 
-TEST_CASE("who gathers no notes waits for the others all the same, on other hosts too") {
-  std::atomic<int> came = 0;
-  with_gangs({.threads = {1, 2, 1}, .hosts = {0, 1, 2}}, [&](Gang& gang) {
-    const auto deadline = Deadline::after(kPatience_seconds);
-    auto team = Team::open(gang, {.elements = 16}, deadline);
-    if (!team.ok()) FAIL_CHECK(team.error().message);
-    if (!team.ok()) return;
-    Meeting meeting(**team);
-    std::vector<std::thread> threads;
-    for (int me = gang.first(); me < gang.first() + gang.threads(); ++me) {
-      threads.emplace_back([&, me] {
-        for (int round = 1; round <= 200; ++round) {
-          ++came;
-          CHECK(meeting.gather(me, round, deadline, {}, {}).ok());
-          CHECK(came >= 4 * round);  // some may have come for the next one by now
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  });
-}
-
-TEST_CASE("who waits for participant 0 comes after it, on other hosts too") {
-  std::atomic<int> came = 0;
-  with_gangs({.threads = {2, 1, 2, 1}, .hosts = {0, 0, 1, 1}}, [&](Gang& gang) {
+// Runs body(meeting, participant) on every thread of every process.
+void with_meetings(const Cast& cast, const std::function<void(Meeting&, int)>& body) {
+  with_gangs(cast, [&](Gang& gang) {
     auto team = Team::open(gang, {.elements = 16}, Deadline::after(kPatience_seconds));
     if (!team.ok()) FAIL_CHECK(team.error().message);
     if (!team.ok()) return;
     Meeting meeting(**team);
     std::vector<std::thread> threads;
-    for (int me = gang.first(); me < gang.first() + gang.threads(); ++me) {
-      threads.emplace_back([&, me] {
-        for (int round = 1; round <= 200; ++round) {
-          if (me == 0) came = round;
-          CHECK(meeting.wait_for_first(me, round, kPatience_seconds, kPatience_seconds).ok());
-          CHECK(came >= round);
-          CHECK(meeting.gather(me, round, Deadline::after(kPatience_seconds), {}, {}).ok());
-        }
-      });
-    }
+    for (int me = gang.first(); me < gang.first() + gang.threads(); ++me) threads.emplace_back([&, me] { body(meeting, me); });
     for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST_CASE("who gathers no notes waits for the others all the same, on other hosts too") {
+  std::atomic<int> came = 0;
+  with_meetings({.threads = {1, 2, 1}, .hosts = {0, 1, 2}}, [&](Meeting& meeting, int me) {
+    for (int round = 1; round <= 200; ++round) {
+      ++came;
+      CHECK(meeting.gather(me, round, Deadline::after(kPatience_seconds), {}, {}).ok());
+      CHECK(came >= 4 * round);  // some may have come for the next one by now
+    }
+  });
+}
+
+TEST_CASE("who waits for participant 0 comes after it, on other hosts too") {
+  std::atomic<int> came = 0;
+  with_meetings({.threads = {2, 1, 2, 1}, .hosts = {0, 0, 1, 1}}, [&](Meeting& meeting, int me) {
+    for (int round = 1; round <= 200; ++round) {
+      if (me == 0) came = round;
+      CHECK(meeting.wait_for_first(me, round, kPatience_seconds, kPatience_seconds).ok());
+      CHECK(came >= round);
+      CHECK(meeting.gather(me, round, Deadline::after(kPatience_seconds), {}, {}).ok());
+    }
   });
 }
 

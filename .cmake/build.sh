@@ -1,12 +1,12 @@
 # Sourced by quickstart.sh and run.sh.
 
-# As many compilers at once as there are cores, but no more than one for each 1.5 GB of memory: the
+# As many compilers at once as there are cores, but no more than one for each 2 GB of memory: the
 # files that include gRPC take that much.
 build_jobs() {
   local cores memory_mb fitting
   cores=$(nproc)
   memory_mb=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' /proc/meminfo)
-  fitting=$((memory_mb / 1500))
+  fitting=$((memory_mb / 2000))
   [ "$fitting" -ge 1 ] || fitting=1
   [ "$fitting" -lt "$cores" ] && echo "$fitting" || echo "$cores"
 }

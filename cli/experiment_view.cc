@@ -195,7 +195,7 @@ std::string render_events(const pb::ShowReply& reply, const View& view) {
 }
 
 // A line of several, `run: |`, ends with an end of line of its own.
-std::string joined(const std::vector<std::string>& lines) {
+std::string in_one_text(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) {
     text += (text.empty() ? "" : "\n") + line.substr(0, line.find_last_not_of('\n') + 1);
@@ -215,10 +215,10 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
   // Where members differ in it, the first stands for them.
   fields.add("Replicas", roles_text(spec) + (spec.source.empty() ? "" : " (the first member)"));
   fields.add("Image", spec.image);
-  fields.add("Run Commands", joined(spec.decider().run));
+  fields.add("Run Commands", in_one_text(spec.decider().run));
   for (const RoleSpec& role : spec.roles) {
     if (role.run == spec.decider().run || role.role == Role::Tensorboard) continue;
-    fields.add(fmt::format("  of {}", to_string(role.role)), joined(role.run));
+    fields.add(fmt::format("  of {}", to_string(role.role)), in_one_text(role.run));
   }
   if (spec.framework == Framework::Engine) {
     const auto engine = engine_spec_of(spec);

@@ -13,12 +13,12 @@ namespace {
 std::atomic<bool> is_one_there = false, is_in_a_line = false;   // of the terminal, behind its ^C
 std::atomic<const std::string*> last_words = nullptr;
 
-void write_all(const char* bytes, size_t size) { [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, bytes, size); }
+void write_to_stderr(const char* bytes, size_t size) { [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, bytes, size); }
 
 // Ends as if there had been no handler; the first process of a container is not ended by a signal that it doesn't handle.
 [[noreturn]] void say_and_end(int number) {
-  if (is_in_a_line) write_all("\n", 1);
-  if (const std::string* const words = last_words; words != nullptr) write_all(words->data(), words->size());
+  if (is_in_a_line) write_to_stderr("\n", 1);
+  if (const std::string* const words = last_words; words != nullptr) write_to_stderr(words->data(), words->size());
   ::signal(number, SIG_DFL);
   sigset_t only{};
   ::sigemptyset(&only);

@@ -41,7 +41,7 @@ Result<std::string> read_all(int fd, const std::string& shown) {
   }
 }
 
-Result<std::string> read_file(const fs::path& path) {
+Result<std::string> read_yaml_file(const fs::path& path) {
   Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return errno_error("cannot read " + in_quotes(path.string()), errno);
   return read_all(file.get(), in_quotes(path.string()));
@@ -89,7 +89,7 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
     }
   }
   SpecSource source;
-  TRY(source.yaml, read_file(path));
+  TRY(source.yaml, read_yaml_file(path));
   fs::path absolute = fs::absolute(path, failed).lexically_normal();
   const bool is_file = fs::is_regular_file(path, failed);
   // Manifests lie in a folder of their own, and are applied from above it; a pipe lies nowhere.

@@ -121,7 +121,7 @@ float noise(RandomRow& random) {
   return (static_cast<float>(sum) - 510) / 147.8f;
 }
 
-uint8_t draw(const std::vector<std::vector<Glyph>>& glyphs, RandomRow random, uint8_t* pixels) {
+uint8_t draw_digit(const std::vector<std::vector<Glyph>>& glyphs, RandomRow random, uint8_t* pixels) {
   const auto digit = static_cast<size_t>(random.below(glyphs.size()));
   const Glyph& glyph = glyphs[digit][random.below(glyphs[digit].size())];
   const Transform transform = random_transform(random);
@@ -200,8 +200,8 @@ DigitImages draw_digits(uint64_t seed, uint64_t first, int64_t count) {
   std::vector<std::thread> others;
   const auto part = [&](size_t thread) {
     for (size_t i = thread * size / threads; i < (thread + 1) * size / threads; ++i) {
-      images.labels[i] = draw(glyphs, RandomRow(seed, kDigitStream, first + i),
-                              images.pixels.data() + i * kPixels);
+      images.labels[i] = draw_digit(glyphs, RandomRow(seed, kDigitStream, first + i),
+                                    images.pixels.data() + i * kPixels);
     }
   };
   for (size_t thread = 1; thread < threads; ++thread) others.emplace_back(part, thread);

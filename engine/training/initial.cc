@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kStretch = 1 << 18;
 
-void draw(const Parameter& parameter, RandomRow& random, std::span<float> values) {
+void draw_initial(const Parameter& parameter, RandomRow& random, std::span<float> values) {
   for (float& value : values) {
     switch (parameter.initial) {
       case Initial::Zero: value = 0; break;
@@ -44,7 +44,7 @@ void initialise(const Layout& layout, uint64_t seed, std::span<float> params) {
       RandomRow random(seed, kParameterStream + static_cast<uint32_t>(tensor), 0);
       random.pass(begin);
       const int64_t count = std::min(kStretch, parameter.size() - begin);
-      draw(parameter, random, params.subspan(static_cast<size_t>(parameter.offset + begin), static_cast<size_t>(count)));
+      draw_initial(parameter, random, params.subspan(static_cast<size_t>(parameter.offset + begin), static_cast<size_t>(count)));
     }
   };
   std::vector<std::thread> others;

@@ -243,10 +243,45 @@ void check_shortened(const fs::path& folder) {
   }
 }
 
+// What a file calls in an unnamed namespace as headers of `outer` call a function hides that from the files behind it.
+void check_hidden(const fs::path& folder, const fs::path& outer) {
+  std::set<std::string> functions;   // "dtrain::write_all"
+  for (const auto& entry : fs::directory_iterator(outer)) {
+    if (entry.path().extension() != ".h") continue;
+    for (const Declared& declared : declarations_of(entry.path())) {
+      if (!declared.is_unnamed && declared.variant.starts_with('(')) functions.insert(declared.scope + "::" + declared.name);
+    }
+  }
+  std::map<fs::path, std::string> files;
+  std::map<fs::path, std::vector<Shortened>> hidden;
+  std::map<fs::path, std::set<std::string>> own;   // names in unnamed namespaces
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() != ".cc") continue;
+    files[entry.path()] = "\n" + bare(text_of(entry.path()));
+    for (const Declared& declared : declarations_of(entry.path())) {
+      if (!declared.is_unnamed) continue;
+      own[entry.path()].insert(declared.name);
+      const auto colons = declared.scope.rfind("::");
+      const std::string whole = (colons == std::string::npos ? "" : declared.scope.substr(0, colons)) + "::" + declared.name;
+      if (functions.contains(whole)) hidden[entry.path()].push_back({declared.scope, whole, declared.name});
+    }
+  }
+  for (const auto& [file, all] : hidden) {
+    for (const Shortened& name : all) {
+      for (const auto& [other, others_code] : files) {
+        if (own[other].contains(name.name)) continue;
+        INFO(file << " hides " << name.whole << ", which " << other << " calls");
+        CHECK_FALSE(means_another(others_code, name));
+      }
+    }
+  }
+}
+
 TEST_CASE("what files of a folder call the same is the same") {
   for (const std::string folder : {"schema", "cli", "daemon", "runner", "engine"}) {
     check_folder(fs::path(SOURCE_DIR) / folder);
     check_shortened(fs::path(SOURCE_DIR) / folder);
+    check_hidden(fs::path(SOURCE_DIR) / folder, fs::path(SOURCE_DIR) / "schema");
   }
 }
 

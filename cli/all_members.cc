@@ -22,6 +22,7 @@ Status ask_for_all_members(Connection& connection, pb::ShowReply& reply) {
     request.set_members_from(last.member + 1);
   }
   reply.mutable_members()->Swap(all.mutable_members());
+  reply.set_members_left_out(0);
   return ok();
 }
 

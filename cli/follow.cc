@@ -154,13 +154,19 @@ Result<int> follow(Connection& connection, const CommandContext& context,
   }
   if (end.how == WatchHow::Killed && end.outcome.id().empty()) return 130;
   const auto best = end.outcome.members() > 0 ? ask_for_best(connection, id) : std::nullopt;
+  Status written = end.written;
   if (context.json) {
-    Sink(STDOUT_FILENO).write(end_json(end.outcome, accepted.output_dir(), best));
+    Sink sink(STDOUT_FILENO);
+    sink.write(end_json(end.outcome, accepted.output_dir(), best));
+    if (written.ok()) written = sink.written();
   } else {
     std::string text = end.ending.text(end.outcome, output, screen_of(STDERR_FILENO), best ? best_text(*best) : "");
     std::fwrite(text.data(), 1, text.size(), stderr);
   }
-  return exit_code_of(end.outcome);
+  const int exit_code = exit_code_of(end.outcome);
+  if (written.ok()) return exit_code;
+  print_error(written.error(), context.json);
+  return exit_code != 0 ? exit_code : 1;
 }
 
 }  // namespace dtrain::cli

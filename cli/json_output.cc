@@ -127,6 +127,7 @@ Json json_of(const pb::HostInfo& host) {
           {"address", host.address()},
           {"connected", host.connected()},
           {"drained", host.drained()},
+          {"revoked", host.revoked()},
           {"labels", std::vector<std::string>(host.labels().begin(), host.labels().end())},
           {"cpus", host.cpus()},
           {"cpus_free", host.cpus_free()},

@@ -32,18 +32,22 @@ void JsonPrinter::print(const std::string& id, const Source& source, const Line&
 
 void JsonPrinter::add(const pb::LogChunk& chunk, int64_t) {
   Source& source = sources_[chunk.replica()];
-  auto sink = [&](const Line& line) { print(chunk.replica(), source, line); };
+  // A line carries the time of its first byte.
+  auto sink = [&](const Line& line) {
+    print(chunk.replica(), source, line);
+    source.time_unix_ms = chunk.time_unix_ms();
+  };
   if (source.attempt != chunk.attempt()) source.lines.finish(sink);
   source.attempt = chunk.attempt();
-  source.time_unix_ms = chunk.time_unix_ms();
   if (chunk.dropped_bytes() > 0) {
     source.lines.finish(sink);
     append_line(out_, {{"type", "lost"},
                        {"id", chunk.replica()},
                        {"attempt", source.attempt},
-                       {"time", iso_time(source.time_unix_ms)},
+                       {"time", iso_time(chunk.time_unix_ms())},
                        {"bytes", chunk.dropped_bytes()}});
   }
+  if (source.lines.pending().empty()) source.time_unix_ms = chunk.time_unix_ms();
   source.lines.feed(chunk.data(), sink);
 }
 

@@ -107,7 +107,8 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
     std::fwrite(waiting.data(), 1, waiting.size(), stderr);
   }
   TRY(WatchEnd end, watch(connection, context, std::move(watching)));
-  if (end.how == WatchHow::Detached && options.follow) say_detached(experiment.id(), end.how);
+  if (end.how == WatchHow::Detached && !options.follow) return kInterrupted;
+  if (end.how == WatchHow::Detached) say_detached(experiment.id(), end.how);
   const bool whole = options.tail == kWholeLog && since_unix_ms == 0 && !(pattern && pattern->names_replicas());
   if (!whole) end.ending.expect_a_part();
   bool told = end.how == WatchHow::Over && options.follow && !options.raw && !context.json;

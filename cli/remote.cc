@@ -1,5 +1,6 @@
 #include "cli/remote.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -182,6 +183,8 @@ bool is_for_there(const std::vector<std::string>& words) {
 
 Error run_there(const std::string& machine, const std::vector<std::string>& words) {
   const bool is_terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+  // Only a question at a terminal is answered; SSH would take what a loop around us reads.
+  if (const Fd nothing(is_terminal ? -1 : ::open("/dev/null", O_RDONLY | O_CLOEXEC)); nothing) dup2(nothing.get(), STDIN_FILENO);
   become_ssh(is_terminal ? "-t -oLogLevel=ERROR" : "-oLogLevel=ERROR", machine, command_there(words));
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/all_members.h"
 #include "cli/best_member.h"
 #include "cli/commands.h"
 #include "cli/comparison.h"
@@ -115,6 +116,7 @@ Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern
   }
   Why why;
   const bool shows_all = context.json || !pattern.names_replicas();
+  if (sorted) TRY(ask_for_all_members(connection, reply));   // what is left out could be the first
   if (shows_all) {
     read_metrics(connection, reply);
     why = find_why(reply);

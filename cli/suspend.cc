@@ -21,13 +21,13 @@ namespace {
 
 std::string line_of(const pb::SuspendReply::Item& item, bool resume) {
   const std::string& id = item.id();
-  if (item.ending() && !is_over(item.state())) return fmt::format("{} is ending already; dtrain why {} tells more\n", id, id);
+  if (item.ending() && !is_over(item.state())) return fmt::format("{} is ending already; {} why {} tells more\n", id, called(), id);
   if (!item.changed() && is_over(item.state())) {
-    return fmt::format("{} is already {}{}\n", id, item.state(), resume ? fmt::format("; dtrain rerun {} --resume goes on from what it wrote", id) : "");
+    return fmt::format("{} is already {}{}\n", id, item.state(), resume ? fmt::format("; {} rerun {} --resume goes on from what it wrote", called(), id) : "");
   }
   if (!item.changed()) return fmt::format("{} is {} suspended\n", id, resume ? "not" : "already");
-  if (resume) return fmt::format("{} goes on once there is room; dtrain logs -f {} follows it\n", id, id);
-  return fmt::format("{} is {}; dtrain resume {} lets it go on\n", id, item.state() == to_string(State::Suspended) ? "suspended" : "being suspended", id);
+  if (resume) return fmt::format("{} goes on once there is room; {} logs -f {} follows it\n", id, called(), id);
+  return fmt::format("{} is {}; {} resume {} lets it go on\n", id, item.state() == to_string(State::Suspended) ? "suspended" : "being suspended", called(), id);
 }
 
 Result<int> suspend(const std::vector<std::string>& typed, bool resume, const CommandContext& context) {

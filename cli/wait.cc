@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <memory>
 #include <optional>
 
@@ -10,6 +12,7 @@
 #include "cli/errors.h"
 #include "cli/follow.h"
 #include "cli/id_ranges.h"
+#include "cli/sink.h"
 #include "cli/watch_view.h"
 #include "schema/clock.h"
 #include "schema/ids.h"
@@ -22,8 +25,6 @@ namespace dtrain::cli {
 
 namespace {
 
-// Ctrl-C while waiting: the experiments go on, but there is no outcome to tell.
-constexpr int kInterrupted = 130;
 // As timeout(1) has it.
 constexpr int kTimeIsOver = 124;
 
@@ -114,7 +115,7 @@ Result<int> wait_for(const WaitOptions& options, const CommandContext& context) 
     if (!outcome) continue;
     fmt::print("{}", context.json ? end_json(*outcome, output_dirs[i], ask_for_best(connection, id))
                                   : end_line(id, *outcome));
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0) return output_error(errno);
     if (exit_code == 0) exit_code = exit_code_of(*outcome);
   }
   if (pending.empty()) return exit_code;

@@ -32,9 +32,9 @@ class Session {
         own_signals_(options_.tied ? nullptr
                                    : std::make_unique<Signals>(std::vector<int>{SIGINT, SIGWINCH})),
         signals_(options_.tied ? *options_.tied : *own_signals_),
-        sink_(STDOUT_FILENO),
         told_trouble_(connection.daemon().trouble()),
         redial_(connection, context, signals_) {
+    if (options_.printer) sink_.emplace(STDOUT_FILENO);
     if (options_.tied) signals_.take_all();  // until the experiment is killed
   }
 
@@ -54,7 +54,11 @@ class Session {
       if (status.error().code == Code::ResourceExhausted) redial_.say(status.error());
       TRY(reconnect());
     }
-    if (!options_.tied) TRY(sink_.written());
+    if (sink_) {
+      Status written = sink_->written();
+      if (!options_.tied) TRY(std::move(written));
+      end_.written = std::move(written);
+    }
     return std::move(end_);
   }
 
@@ -146,7 +150,7 @@ class Session {
   }
 
   void write_out() {
-    if (!options_.printer->output().empty() && !sink_.write(options_.printer->output())) {
+    if (!options_.printer->output().empty() && !sink_->write(options_.printer->output())) {
       nobody_reads();
     }
     options_.printer->clear();
@@ -156,7 +160,7 @@ class Session {
   void nobody_reads() {
     if (!options_.tied) {
       finish(WatchHow::NobodyReads);
-    } else if (!killed_ && sink_.written().ok()) {
+    } else if (!killed_ && sink_->written().ok()) {
       kill_experiment();  // who left took it along; on a full disk nobody has left
     }
   }
@@ -182,7 +186,7 @@ class Session {
 
   // A program that prints nothing for long would else be followed as long for nobody.
   void look_at_reader() {
-    if (!done_ && output_to_watch() >= 0 && sink_.reader_left()) nobody_reads();
+    if (!done_ && output_to_watch() >= 0 && sink_->reader_left()) nobody_reads();
   }
 
   void finish(WatchHow how) {
@@ -195,7 +199,7 @@ class Session {
   void flush_unfinished() {
     if (!options_.printer) return;
     options_.printer->finish();
-    sink_.write(options_.printer->output());
+    sink_->write(options_.printer->output());
     options_.printer->clear();
     remark();
   }
@@ -262,7 +266,7 @@ class Session {
   WatchOptions options_;
   const std::unique_ptr<Signals> own_signals_;
   Signals& signals_;
-  Sink sink_;
+  std::optional<Sink> sink_;   // of a printer
   WatchEnd end_;
   std::string told_trouble_;  // already on the screen
   LostOutput lost_;

@@ -37,11 +37,15 @@ struct WatchEnd {
   pb::ExperimentInfo
       outcome;  // only with Over and Killed, and then perhaps empty when not followed
   Ending ending;
+  Status written = ok();  // tied: whether all that it printed could be written; else that is an error of watch()
 };
 
 // `connection` is replaced when the daemon had to be reached again. Messages about that go to
 // stderr.
 Result<WatchEnd> watch(Connection& connection, const CommandContext& context, WatchOptions options);
+
+// After Ctrl-C: the experiment goes on, but what was to be told is not there, or a part of it.
+inline constexpr int kInterrupted = 130;
 
 // What `train`, `rerun` and `wait` return for an experiment that is over (0 FINISHED, 130 KILLED,
 // else what the cause exited with).

@@ -58,12 +58,12 @@ TEST_CASE("output into a full disk is no success") {
   Cluster cluster;
   fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
   CHECK(cluster.run({"train"}, project).code == 0);
-  for (const std::string words : {"logs 1", "schema", "monitor --once 1", "train --dry-run"}) {
+  for (const std::string words : {"logs 1", "schema", "monitor --once 1", "train --dry-run", "wait 1", "wait 1 --json"}) {
     Command shell = cluster.command({}, project);
     shell.argv = {"sh", "-c", "$0 " + words + " > /dev/full", shell.argv.front()};
     Output output = run(shell);
     CHECK_MESSAGE(output.code == 1, words);
-    CHECK_MESSAGE(output.err == "dtrain: writing the output: No space left on device\n", output.err);
+    CHECK_MESSAGE(output.err.find("writing the output: No space left on device") != std::string::npos, output.err);
   }
   // What was accepted goes on, and is to be found again.
   Command shell = cluster.command({}, project);
@@ -71,6 +71,42 @@ TEST_CASE("output into a full disk is no success") {
   Output output = run(shell);
   CHECK(output.code == 1);
   CHECK_MESSAGE(output.err.find("dtrain status 2") != std::string::npos, output.err);
+  // It is not ended for want of room, and its end is told.
+  for (const std::string form : {"", " --json"}) {
+    shell = cluster.command({}, project);
+    shell.argv = {"sh", "-c", "$0 train --tied" + form + " > /dev/full", shell.argv.front()};
+    output = run(shell);
+    CHECK(output.code == 1);
+    CHECK_MESSAGE(output.err.find("No space left on device") != std::string::npos, output.err);
+  }
+  CHECK(cluster.run({"wait", "3", "4"}).out == "3 FINISHED\n4 FINISHED\n");
+}
+
+TEST_CASE("who reads no more ends what shows a failure as quietly as anything else") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {run: 'echo why; exit 3'}\n");
+  CHECK(cluster.run({"train"}, project).code == 3);
+  for (const std::string words : {"status 1", "why 1"}) {
+    Command shell = cluster.command({}, project);
+    shell.argv = {"sh", "-c",
+                  "mkfifo \"$1\"; { read go < \"$1\"; $0 " + words + "; echo code=$? >&2; } | { exec <&-; echo > \"$1\"; }",
+                  shell.argv.front(), (cluster.folder() / ("gate " + words)).string()};
+    const Output output = run(shell);
+    CHECK_MESSAGE(output.err == "code=141\n", output.err);   // by SIGPIPE
+  }
+}
+
+TEST_CASE("Ctrl-C in logs says by its exit code that what was written is a part") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {run: 'echo first; yes a line that is not so short | head -n 2000000'}\n");
+  CHECK(cluster.run({"train", "-d"}, project).code == 0);
+  CHECK(cluster.run({"wait", "1"}).code == 0);
+  const auto logs = cluster.start({"logs", "1"});
+  logs->wait_for("first");   // the rest finds no reader, and no room
+  logs->signal(SIGINT);
+  const Output part = logs->wait();
+  CHECK(part.code == 130);
+  CHECK(part.out.size() < 40'000'000);
 }
 
 TEST_CASE("a closed standard output harms nobody") {

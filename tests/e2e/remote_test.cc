@@ -56,6 +56,10 @@ train:
   CHECK(facts(scene.on_far({"why", "--json"}, project))["id"] == "1");
   const Output shown = scene.on_far({"status", "1"});
   CHECK_MESSAGE(shown.out.find(":" + project.string() + "\n") != std::string::npos, shown.out);
+  // What a loop reads is the loop's.
+  Command loop = scene.command_on_far({}, project);
+  loop.argv = {"sh", "-c", "printf '1\\n1\\n1\\n' | while read id; do \"$0\" --on far wait $id; done", loop.argv.front()};
+  CHECK(run(loop).out == "1 FINISHED\n1 FINISHED\n1 FINISHED\n");
   const Output logs = scene.on_far({"logs", "1"}, project);
   CHECK_MESSAGE(logs.out.find("with what is here") != std::string::npos, logs.all());
 

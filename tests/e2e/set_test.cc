@@ -70,3 +70,22 @@ train:
   CHECK(with_id(shown["members"], "1.3")["state"] == "FINISHED");
   CHECK(with_id(shown["members"], "1.4")["state"] == "FINISHED");
 }
+
+TEST_CASE("of more members than status shows, those that --sort puts first are shown") {
+  Cluster cluster;
+  const fs::path project = cluster.project(R"(project: grid
+train:
+  suspend: true
+  parameters:
+    n: {range: {min: 1, max: 2100, step: 1}}
+  run: "true"
+)");
+  const Output train = cluster.run({"train", "-d"}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  const Json plain = facts(cluster.run({"status", "1", "--json"}));
+  CHECK(plain["members_left_out"] > 0);
+  const Json sorted = facts(cluster.run({"status", "1", "--sort", "-n", "--json"}));
+  CHECK(sorted["members"][0]["parameters"]["n"] == "2100");
+  CHECK(sorted["members"].size() == 2100);
+  CHECK(sorted["members_left_out"] == 0);
+}

@@ -2,6 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <ctime>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
 
 #include "cli/json_printer.h"
 #include "cli/line_filter.h"
@@ -341,6 +345,25 @@ TEST_CASE("JSON lines are whole objects whatever the bytes") {
       "\n"
       R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46Z","text":"rest"})"
       "\n");
+}
+
+TEST_CASE("in JSON too a line carries the time of its first byte") {
+  JsonPrinter printer;
+  pb::LogChunk chunk;
+  chunk.set_replica("4.train");
+  for (const auto& [text, seconds] : {std::pair{"begin", 0}, {" end\nnext\n", 3}, {"la", 5}, {"st", 6}}) {
+    chunk.set_time_unix_ms(1504164220000 + static_cast<uint64_t>(seconds) * 1000);
+    chunk.set_data(text);
+    printer.add(chunk, 0);
+  }
+  printer.finish();
+  std::string seen;
+  std::istringstream lines(printer.output());
+  for (std::string line; std::getline(lines, line);) {
+    const auto object = nlohmann::json::parse(line);
+    seen += object["text"].get<std::string>() + " at " + object["time"].get<std::string>().substr(17, 2) + "; ";
+  }
+  CHECK(seen == "begin end at 40; next at 43; last at 45; ");
 }
 
 TEST_CASE("in JSON too the last words of a replica come before its end") {

@@ -9,6 +9,9 @@ TEST_CASE("width counts columns and not bytes") {
   CHECK(display_width("abc") == 3);
   CHECK(display_width("gr\xc3\xbc\xc3\x9f") == 4);
   CHECK(display_width("日本") == 4);
+  CHECK(display_width("✅❌⏳⭐⚡") == 10);
+  CHECK(display_width("🟢🫠") == 4);
+  CHECK(display_width("✓●╰─…→") == 6);
   CHECK(display_width("e\xcc\x81") == 1);  // e and a combining accent
   CHECK(display_width("\xff\xfe") == 2);   // not UTF-8: a column each
   CHECK(display_width("\xe6\x97") == 2);   // torn

@@ -128,10 +128,13 @@ Shape make_config_shape() {
 }
 
 // A number without unit counts MiB, as in dtrain.yml.
-std::optional<uint64_t> read_size(const YamlNode* map, std::string_view key) {
+std::optional<uint64_t> read_size(const YamlNode* map, const std::string& path, const std::string& key, Problems& problems) {
   const YamlNode* node = value_of(map, key);
   if (!node) return std::nullopt;
-  return as_number(*node) ? parse_mib(node->text) : parse_memory(node->text);
+  const auto size = as_number(*node) ? parse_mib(node->text) : parse_memory(node->text);
+  // What is given is never as if it were left out: that would be no limit.
+  if (!size) problems.add(node->place, join_path(path, key), fmt::format("got '{}', expected a size such as 16GiB", node->text));
+  return size;
 }
 
 void read_pools(const YamlNode& pools, Config& config, Problems& problems) {
@@ -150,7 +153,7 @@ void read_pools(const YamlNode& pools, Config& config, Problems& problems) {
     pool.name = text_of("name");
     if (pool.name.empty()) pool.name = pool.partition.empty() ? "slurm" : pool.partition;
     pool.cpus = number_of("cpus");
-    pool.memory_bytes = read_size(node, "mem").value_or(0);
+    pool.memory_bytes = read_size(node, "pools.slurm", "mem", problems).value_or(0);
     pool.gpus = static_cast<int>(number_of("gpus"));
     pool.hosts_max = static_cast<int>(number_of("max-hosts"));
     pool.time_ms = parse_duration_ms(text_of("time")).value_or(0);
@@ -199,7 +202,7 @@ void read_quotas(const YamlNode& quotas, Config& config, Problems& problems) {
     UserQuota quota;
     if (const YamlNode* user = value_of(&item, "user")) quota.user = user->text;
     if (const YamlNode* cpus = value_of(&item, "cpus")) quota.cpus = as_number(*cpus);
-    quota.memory_bytes = read_size(&item, "mem");
+    quota.memory_bytes = read_size(&item, "quotas", "mem", problems);
     if (const YamlNode* gpus = value_of(&item, "gpus")) {
       if (const auto count = as_integer(*gpus)) quota.gpus = static_cast<int>(*count);
     }
@@ -222,15 +225,15 @@ Config read_tree(const YamlNode& root, Problems& problems) {
   if (const YamlNode* quotas = value_of(&root, "quotas")) read_quotas(*quotas, config, problems);
   if (const YamlNode* share = value_of(&root, "fair-share")) read_fair_share(*share, config, problems);
   if (const YamlNode* cpus = value_of(host, "cpus")) config.cpus = as_number(*cpus);
-  config.memory_bytes = read_size(host, "mem");
-  config.cache_bytes = read_size(host, "cache");
+  config.memory_bytes = read_size(host, "host", "mem", problems);
+  config.cache_bytes = read_size(host, "host", "cache", problems);
   if (const YamlNode* ports = value_of(host, "ports")) {
     config.ports = parse_port_range(ports->text).value_or(config.ports);
   }
   if (const YamlNode* labels = value_of(host, "labels")) {
     for (const YamlNode& label : labels->items) config.labels.push_back(label.text);
   }
-  config.spool_limit_bytes = read_size(&root, "spool-limit").value_or(config.spool_limit_bytes);
+  config.spool_limit_bytes = read_size(&root, "", "spool-limit", problems).value_or(config.spool_limit_bytes);
   if (config.spool_limit_bytes < kSpoolLimitMinBytes) {
     problems.add(
         root.find("spool-limit")->place, "spool-limit",
@@ -250,11 +253,11 @@ Config read_tree(const YamlNode& root, Problems& problems) {
   if (const YamlNode* ended = value_of(keep, "ended")) {
     config.keep_ended_ms = parse_duration_ms(ended->text);
   }
-  config.keep_log_bytes = read_size(keep, "logs");
+  config.keep_log_bytes = read_size(keep, "keep", "logs", problems);
   const YamlNode* sync = value_of(&root, "sync");
-  config.sync_warn_bytes = read_size(sync, "warn").value_or(config.sync_warn_bytes);
-  config.sync_ask_bytes = read_size(sync, "ask").value_or(config.sync_ask_bytes);
-  config.sync_file_bytes_max = read_size(sync, "max-file").value_or(config.sync_file_bytes_max);
+  config.sync_warn_bytes = read_size(sync, "sync", "warn", problems).value_or(config.sync_warn_bytes);
+  config.sync_ask_bytes = read_size(sync, "sync", "ask", problems).value_or(config.sync_ask_bytes);
+  config.sync_file_bytes_max = read_size(sync, "sync", "max-file", problems).value_or(config.sync_file_bytes_max);
   return config;
 }
 

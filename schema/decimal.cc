@@ -101,16 +101,11 @@ std::string to_string(const Decimal& value) {
 }
 
 std::optional<int64_t> multiply(const Decimal& value, int64_t factor) {
-  Decimal left = value;
-  // Powers of ten are taken out of the factor first, which keeps the product small.
-  while (left.scale > 0 && factor % 10 == 0) {
-    factor /= 10;
-    --left.scale;
-  }
-  int64_t product = 0;
-  if (__builtin_mul_overflow(left.mantissa, factor, &product)) return std::nullopt;
-  for (; left.scale > 0; --left.scale) product /= 10;
-  return product;
+  __extension__ using Wide = __int128;   // holds any product of two
+  Wide product = Wide{value.mantissa} * factor;
+  for (int i = 0; i < value.scale; ++i) product /= 10;
+  if (product > INT64_MAX || product < INT64_MIN) return std::nullopt;
+  return static_cast<int64_t>(product);
 }
 
 std::optional<DecimalRange> DecimalRange::make(const Decimal& min, const Decimal& max,

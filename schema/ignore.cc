@@ -24,6 +24,23 @@ std::string_view name_of(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }
 
+// The first part of a path, taken off it.
+std::string_view take_part(std::string_view& path) {
+  const std::string_view part = path.substr(0, path.find('/'));
+  path.remove_prefix(std::min(part.size() + 1, path.size()));
+  return part;
+}
+
+// Whether a glob of whole paths can match something that lies in the directory, or deeper.
+bool may_match_below(std::string_view glob, std::string_view directory) {
+  while (!directory.empty()) {
+    const std::string_view part = take_part(glob);
+    if (part == "**") return true;
+    if (glob.empty() || !glob_matches(part, take_part(directory))) return false;
+  }
+  return !glob.empty();
+}
+
 }  // namespace
 
 IgnoreRules::IgnoreRules() : defaults_(parse(Layer::Default, "", "", kDefaults)) {}
@@ -84,8 +101,7 @@ IgnoreRules::Verdict IgnoreRules::decide_below_excluded(std::string_view path,
 
 bool IgnoreRules::takes_in_below(std::string_view directory) const {
   return std::any_of(dtrain_.patterns.begin(), dtrain_.patterns.end(), [&](const auto& pattern) {
-    return pattern.negated && pattern.whole_path && pattern.glob.size() > directory.size() &&
-           pattern.glob[directory.size()] == '/' && pattern.glob.starts_with(directory);
+    return pattern.negated && pattern.whole_path && may_match_below(pattern.glob, directory);
   });
 }
 

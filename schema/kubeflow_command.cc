@@ -142,7 +142,7 @@ class CommandReader {
     if (!line.starts_with(kExport) || equals == std::string_view::npos) return false;
     const std::string name(line.substr(kExport.size(), equals - kExport.size()));
     const std::string_view value = line.substr(equals + 1);
-    if (!kEnvName.accepts(name) || is_set_by_us(name, side_.framework) || settled_.contains(name)) return false;
+    if (!kEnvName.accepts(name) || is_set_by_us(name, side_.framework, nullptr) || settled_.contains(name)) return false;
     ContainerEnv entry{name, "", field_of_word(value, side_.names)};
     if (entry.field.empty()) {
       WordReader reader(value, side_.variables);

@@ -78,7 +78,7 @@ class Reader {
     std::string line = container_line(*role.container, role.variables, given_.run, reading);
     // After what refers to them was expanded.
     std::erase_if(role.variables, [&](const ContainerVariable& variable) {
-      if (!is_set_by_us(variable.name, framework_of(kind_))) return false;
+      if (!is_set_by_us(variable.name, framework_of(kind_), nullptr)) return false;
       if (told_.insert(variable.name).second) {
         notes_.push_back(fmt::format("{} is what dtrain sets, not that of {} (line {})", variable.name, role.word, variable.place.line));
       }
@@ -151,7 +151,11 @@ class Reader {
     for (char& letter : names.role) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
     if (word == "Chief" || word == "Master" || word == "Launcher") return names;
     const YamlNode* const roles = spec_.find(replicas_key(kind_));
-    const bool from_master = kind_ != ManifestKind::MpiJob && word == "Worker" && roles->find("Chief") == nullptr && roles->find("Master") == nullptr;
+    const auto is_there = [&](std::string_view role) {
+      const YamlNode* const replicas = value_of(roles->find(role), "replicas");
+      return roles->find(role) != nullptr && (replicas == nullptr || replicas->text != "0");
+    };
+    const bool from_master = kind_ != ManifestKind::MpiJob && word == "Worker" && !is_there("Chief") && !is_there("Master");
     names.index = from_master ? "$((${DTRAIN_REPLICA##*.}))" : "$((${DTRAIN_REPLICA##*.} - 1))";
     return names;
   }

@@ -33,7 +33,9 @@ constexpr std::string_view kIsaVariable = "DTRAIN_ISA";
 
 }  // namespace
 
-bool is_set_by_us(std::string_view name, Framework framework) {
+bool is_set_by_us(std::string_view name, Framework framework, const YamlNode* train) {
+  if (name == "DATA_DIR" && value_of(train, "data") == nullptr) return false;
+  if (name == "AFTER_DIR" && value_of(train, "after") == nullptr) return false;
   return (name.starts_with("DTRAIN_") && name != kIsaVariable) ||
          (framework == Framework::Pytorch && is_pytorch_variable(name)) ||
          std::find(std::begin(kOurVariables), std::end(kOurVariables), name) !=
@@ -57,11 +59,14 @@ int read_integer(const YamlNode* map, std::string_view key, int otherwise) {
   return node ? static_cast<int>(as_integer(*node).value_or(otherwise)) : otherwise;
 }
 
-// NAMEs that differ for people but not in the environment.
-void check_env_names(const YamlNode* map, const std::string& path, std::string_view suffix,
-                     Framework framework, SpecReading& reading) {
+using TakenVariables = std::map<std::string, std::string>;   // of the environment, and what they are called in YAML
+
+// NAMEs of train.`key` that differ for people but not in the environment.
+void check_env_names(const YamlNode& train, const std::string& key, std::string_view suffix, Framework framework,
+                     TakenVariables& taken, SpecReading& reading) {
+  const YamlNode* const map = value_of(&train, key);
   if (!map) return;
-  std::map<std::string, std::string> taken;
+  const std::string path = join_path("train", key);
   for (const YamlEntry& entry : map->entries) {
     const std::string variable = parameter_env_name(entry.key) + std::string(suffix);
     const auto [earlier, fresh] = taken.emplace(variable, entry.key);
@@ -69,7 +74,7 @@ void check_env_names(const YamlNode* map, const std::string& path, std::string_v
       reading.problems.add(entry.place, join_path(path, entry.key),
                            fmt::format("'{}' and '{}' are both {} in the environment; rename one",
                                        earlier->second, entry.key, variable));
-    } else if (is_set_by_us(variable, framework) || is_vital_variable(variable)) {
+    } else if (is_set_by_us(variable, framework, &train) || is_vital_variable(variable)) {
       reading.problems.add(entry.place, join_path(path, entry.key),
                            fmt::format("this would replace {} in the environment; choose another "
                                        "name",
@@ -78,14 +83,22 @@ void check_env_names(const YamlNode* map, const std::string& path, std::string_v
   }
 }
 
-void read_environment(const YamlNode* node, Spec& spec, SpecReading& reading) {
+// What -p gives on the command line is meant to replace what a file has.
+void read_environment(const YamlNode& train, const TakenVariables& taken, const std::vector<AddedParameter>& added, Spec& spec,
+                      SpecReading& reading) {
+  const YamlNode* const node = value_of(&train, "env");
   if (!node) return;
+  const auto is_added = [&](const std::string& parameter) {
+    return std::ranges::any_of(added, [&](const AddedParameter& one) { return one.name == parameter; });
+  };
   auto take = [&](const YamlNode& at, const std::string& path, const std::string& name,
                   std::optional<std::string> value) {
     const bool twice = spec.env.contains(name) ||
                        std::find(spec.env_from_shell.begin(), spec.env_from_shell.end(), name) !=
                            spec.env_from_shell.end();
-    if (twice || is_set_by_us(name, spec.framework)) {
+    if (const auto other = taken.find(name); other != taken.end() && !is_added(other->second)) {
+      reading.problems.add(at.place, path, fmt::format("'{}' is {} in the environment, too; rename one", other->second, name));
+    } else if (twice || is_set_by_us(name, spec.framework, &train)) {
       reading.problems.add(at.place, path,
                            twice ? fmt::format("{} was given before", name)
                                  : fmt::format("{} is set by dtrain itself; remove it", name));
@@ -418,9 +431,10 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   spec.metrics = read_metrics(train, reading);
   spec.combine = combine_of(*train);
   spec.search = read_search(*train, spec, reading);
-  check_env_names(value_of(train, "parameters"), "train.parameters", "", spec.framework, reading);
-  check_env_names(value_of(train, "data"), "train.data", "_DIR", spec.framework, reading);
-  read_environment(value_of(train, "env"), spec, reading);
+  TakenVariables taken;
+  check_env_names(*train, "parameters", "", spec.framework, taken, reading);
+  check_env_names(*train, "data", "_DIR", spec.framework, taken, reading);
+  read_environment(*train, taken, added, spec, reading);
   read_lists(train, spec);
 
   check_image(*train, spec, reading);

@@ -32,8 +32,9 @@ const YamlNode* value_of(const YamlNode* map, std::string_view key);
 // Of a scalar; empty for anything else, or null.
 std::string scalar_text(const YamlNode* node);
 
-// Whether each process finds a variable of that name anyway, of dtrain's or of its framework's contract.
-bool is_set_by_us(std::string_view name, Framework framework);
+// Whether each process finds a variable of that name anyway, of dtrain's or of its framework's contract. `train`
+// says whether it has data, and others to come after; null: neither.
+bool is_set_by_us(std::string_view name, Framework framework, const YamlNode* train);
 
 // A command or a list of them, with the line breaks of folded text made blanks.
 std::vector<std::string> read_lines(const YamlNode& node);

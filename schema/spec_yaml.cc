@@ -140,11 +140,11 @@ void write_parameters(const Spec& spec, YamlWriter& out) {
   for (const Parameter& parameter : spec.parameters) {
     const std::string range = as_range(parameter.values);
     if (!range.empty()) {
-      out.key(2, parameter.name, range);
+      out.key(2, yaml_scalar(parameter.name), range);
     } else if (parameter.values.size() == 1) {
-      out.key(2, parameter.name, yaml_scalar(parameter.values[0]));
+      out.key(2, yaml_scalar(parameter.name), yaml_scalar(parameter.values[0]));
     } else {
-      out.list(2, parameter.name, parameter.values);
+      out.list(2, yaml_scalar(parameter.name), parameter.values);
     }
   }
 }
@@ -360,7 +360,7 @@ void write_environment(const Spec& spec, YamlWriter& out) {
   out.key(1, "env", "");
   for (const auto& [name, value] : spec.env) {
     if (spec.env_from_shell.empty()) {
-      out.key(2, name, yaml_scalar(value));
+      out.key(2, yaml_scalar(name), yaml_scalar(value));
     } else {
       out.item(2, yaml_scalar(fmt::format("{}={}", name, value)));
     }
@@ -431,7 +431,7 @@ std::string to_yaml(const Spec& spec) {
   out.list(1, "hosts", spec.hosts);
   out.list(1, "install", spec.install);
   if (!spec.data.empty()) out.key(1, "data", "");
-  for (const auto& [name, path] : spec.data) out.key(2, name, yaml_scalar(path));
+  for (const auto& [name, path] : spec.data) out.key(2, yaml_scalar(name), yaml_scalar(path));
   write_environment(spec, out);
   out.list(1, "outputs", spec.outputs);
   if (spec.python != defaults.python) out.key(1, "python", yaml_scalar(spec.python));

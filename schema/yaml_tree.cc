@@ -174,15 +174,25 @@ class TreeBuilder : public YAML::EventHandler {
     stop(mark, fmt::format("the tag {} is not supported; remove it", in_quotes(tag)));
   }
 
+  // Where a value begins whose mark may be that of its anchor or tag.
+  size_t value_at(const YAML::Mark& mark) const {
+    constexpr std::string_view kBlank = " \t\r\n";
+    auto at = mark.pos < 0 ? text_.size() : static_cast<size_t>(mark.pos);
+    while (at < text_.size() && (text_[at] == '&' || text_[at] == '!')) {
+      at = text_.find_first_not_of(kBlank, std::min(text_.find_first_of(kBlank, at), text_.size()));
+    }
+    return std::min(at, text_.size());
+  }
+
   bool is_folded(const YAML::Mark& mark) const {
-    const auto at = static_cast<size_t>(mark.pos);
-    return mark.pos >= 0 && at < text_.size() && text_[at] == '>';
+    const size_t at = value_at(mark);
+    return at < text_.size() && text_[at] == '>';
   }
 
   // yaml-cpp takes the end of the file for the end of a quoted text, which then has swallowed all the keys behind it.
   bool is_closed(const YAML::Mark& mark) const {
-    const auto at = static_cast<size_t>(mark.pos);
-    if (mark.pos < 0 || at >= text_.size() || (text_[at] != '"' && text_[at] != '\'')) return true;
+    const size_t at = value_at(mark);
+    if (at >= text_.size() || (text_[at] != '"' && text_[at] != '\'')) return true;
     const char quote = text_[at];
     for (size_t i = at + 1; i < text_.size(); ++i) {
       if (quote == '"' && text_[i] == '\\') {

@@ -61,6 +61,15 @@ TEST_CASE("every key is read; a size without unit counts MiB") {
   CHECK(config.sync_file_bytes_max == uint64_t{3} << 29);
 }
 
+TEST_CASE("a size of many digits is one, and none that is given counts as left out") {
+  const auto config = parse_config("host: {mem: 1638.3999999999999}\nquotas: [{user: anna, mem: 307.20000000000005}]\n", "config.yml");
+  REQUIRE(config.ok());
+  CHECK(config->memory_bytes == 1717986918);
+  CHECK(config->quotas[0].memory_bytes == 322122547);
+  CHECK(config_refusal("quotas: [{user: anna, mem: 307.2000000000000512345}]\n") ==
+        "config.yml:1:28: quotas.mem: got '307.2000000000000512345', expected a size such as 16GiB");
+}
+
 TEST_CASE("mistakes are told with their place and what was meant") {
   CHECK(config_refusal("sync:\n  max-flie: 1GiB\n") ==
         "config.yml:2:3: sync.max-flie: unknown key; did you mean 'max-file'?");

@@ -72,4 +72,8 @@ TEST_CASE("multiplying rounds towards zero and notices overflow") {
   CHECK(multiply(*parse_decimal("0.0001"), 1000) == 0);
   CHECK(multiply(*parse_decimal("1.5"), int64_t{1} << 30) == 1610612736);
   CHECK_FALSE(multiply(*parse_decimal("1e18"), 1000));
+  CHECK_FALSE(multiply(*parse_decimal("-1e18"), 1000));
+  // As a script writes 0.1 * 3 * 1024: the product is more than 64 bits hold, the result not.
+  CHECK(multiply(*parse_decimal("307.20000000000005"), int64_t{1} << 20) == 322122547);
+  CHECK(multiply(*parse_decimal("-1638.3999999999999"), int64_t{1} << 20) == -1717986918);
 }

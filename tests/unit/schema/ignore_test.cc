@@ -87,10 +87,19 @@ TEST_CASE("below a directory that is out, only a path in .dtrainignore takes in 
   CHECK(!rules.takes_in_below("data/small.csv"));
   CHECK(rules.takes_in_below("logs"));
   CHECK(!rules.takes_in_below("elsewhere"));
+  CHECK(rules.takes_in_below("logs/a/b"));
   CHECK(rules.decide_below_excluded("data/small.csv", false).kind ==
         IgnoreRules::Verdict::Kind::Included);
   CHECK(rules.decide_below_excluded("data/other.csv", false).kind ==
         IgnoreRules::Verdict::Kind::Undecided);
+}
+
+TEST_CASE("a path that takes in again may have wildcards in each of its parts") {
+  IgnoreRules rules;
+  rules.add(Layer::Git, "data/\n");
+  rules.add(Layer::Dtrain, "!data/*/raw-?/*.csv\n!deep/**\n");
+  for (const char* directory : {"data", "data/a", "data/a/raw-1", "deep", "deep/er/than"}) CHECK_MESSAGE(rules.takes_in_below(directory), directory);
+  for (const char* directory : {"dat", "data/a/raw", "data/a/raw-1/b", "dee"}) CHECK_MESSAGE(!rules.takes_in_below(directory), directory);
 }
 
 TEST_CASE("files come with any line ends, a byte order mark, or no newline at the end") {

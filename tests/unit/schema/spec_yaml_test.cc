@@ -240,6 +240,17 @@ TEST_CASE("what is written is read back the same") {
   }
 }
 
+TEST_CASE("names that mean something else in YAML are read back as names") {
+  const std::string yaml =
+      "project: p\ntrain:\n  parameters: {\"null\": [1, 3, 7], \"yes\": 2, \"true\": [1, 2, 3]}\n  data: {\"no\": /tmp}\n"
+      "  env: {\"Null\": \"1\"}\n  run: x\n";
+  const auto spec = parse_spec(yaml, {});
+  if (!spec.ok()) FAIL(spec.error().message);
+  const auto again = parse_spec(to_yaml(*spec), {});
+  if (!again.ok()) FAIL(again.error().message);
+  CHECK(*again == *spec);
+}
+
 TEST_CASE("a finish-grace of MPI's is written where it is the others' usual one") {
   const auto spec = parse_spec("project: p\ntrain:\n  framework: mpi\n  finish-grace: 10s\n  run: x\n", {});
   REQUIRE(spec.ok());

@@ -150,8 +150,8 @@ Json experiments_of(const pb::ListReply& reply) {
 
 }  // namespace
 
-std::string to_json(const pb::ListReply& reply) {
-  return line_of({{"experiments", experiments_of(reply)}});
+std::string to_json(const pb::ListReply& reply, bool older_left_out) {
+  return line_of({{"experiments", experiments_of(reply)}, {"older_left_out", older_left_out}});
 }
 
 Json json_of(const std::optional<BestMember>& best) {

@@ -24,7 +24,7 @@ struct OutputFile {
   std::string link_to = {};  // empty: it is none
 };
 
-std::string to_json(const pb::ListReply& reply);
+std::string to_json(const pb::ListReply& reply, bool older_left_out);
 std::string to_json(const pb::ShowReply& reply, const Why& why, const std::optional<BestMember>& best);
 nlohmann::ordered_json json_of(const std::optional<BestMember>& best);   // null: nobody is
 std::string to_json(const pb::KillReply& reply);

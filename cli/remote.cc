@@ -45,7 +45,7 @@ Status check_machine(const std::string& machine) {
 // As one word for SSH. The login shell over there may be any.
 std::string command_there(const std::vector<std::string>& words) {
   std::string command = "sh -c ";
-  command += shell_quoted(R"sh(PATH="$PATH:$HOME/.local/bin:/usr/local/bin" DTRAIN_PROJECT="$0"; export PATH DTRAIN_PROJECT; unset DTRAIN_ON; exec dtrain "$@")sh");
+  command += shell_quoted(R"sh(PATH="$PATH:$HOME/.local/bin:/usr/local/bin" DTRAIN_PROJECT="$0"; export PATH DTRAIN_PROJECT; unset DTRAIN_ON; command -v dtrain > /dev/null || { echo "dtrain: there is none over there, in PATH, ~/.local/bin or /usr/local/bin" >&2; exit 127; }; exec dtrain "$@")sh");
   command += " " + shell_quoted(project_dir());
   for (const std::string& word : words) command += " " + shell_quoted(word);
   return command;

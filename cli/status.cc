@@ -67,7 +67,7 @@ Result<int> status_of_all(const StatusOptions& options, const CommandContext& co
   keep_matching(filter, reply);
   const std::string older = some ? take_newest(reply, last, filter.text() + (options.project ? " --project" : "")) : "";
   if (context.json) {
-    fmt::print("{}", to_json(reply));
+    fmt::print("{}", to_json(reply, !older.empty()));
     return 0;
   }
   if (!reply.experiments().empty()) {

@@ -366,6 +366,8 @@ TEST_CASE("status lists those of one user, or in some states") {
   CHECK(listed({"--state", "FAILED,FINISHED"}) == "1 3");
   CHECK(listed({"--state", "FAILED,SUSPENDED", "--user", "ben"}) == "3 4");
   CHECK(listed({"--state", "SUSPENDED", "-n", "1"}) == "4");
+  CHECK(facts(cluster.run({"status", "--state", "SUSPENDED", "-n", "1", "--json"}))["older_left_out"] == true);
+  CHECK(facts(cluster.run({"status", "--state", "SUSPENDED", "--json"}))["older_left_out"] == false);
   CHECK(says(cluster.run({"status", "--state", "FAILED,FINISHED", "-n", "1"}), "dtrain status -n 0 --state FAILED,FINISHED lists all"));
   CHECK(cluster.run({"status", "--user", "carl"}).out == "No experiment of carl waits or runs. dtrain status -a --user carl looks at ended ones, too\n");
   const Output refused = cluster.run({"status", "--state", "RUNING"});

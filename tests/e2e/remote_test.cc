@@ -191,6 +191,13 @@ TEST_CASE("a machine that SSH does not reach, or that has no dtrain, is said to 
   without.env["DTRAIN_SSH"] = "sh " + (scene.cluster.folder() / "no-dtrain").string();
   const Output none = run(without);
   CHECK_MESSAGE(none.err.find("far has no dtrain that its shell finds") != std::string::npos, none.err);
+  // The same of what runs over there as a whole.
+  Command whole = scene.command_on_far({"status"}, project);
+  write_file(scene.cluster.folder() / "bare-shell", "for last; do :; done\nPATH=/usr/bin:/bin HOME=/nonexistent exec sh -c \"$last\"\n");
+  whole.env["DTRAIN_SSH"] = "sh " + (scene.cluster.folder() / "bare-shell").string();
+  const Output bare = run(whole);
+  CHECK(bare.code == 127);
+  CHECK_MESSAGE(bare.err.starts_with("dtrain: there is none over there"), bare.err);
   const Output option = scene.cluster.run({"--on", "-oProxyCommand=x", "status"});
   CHECK(option.code == 2);
   CHECK_MESSAGE(option.err.find("is nothing that SSH reaches") != std::string::npos, option.err);

@@ -272,10 +272,10 @@ void make_quick(ScalingOptions& options) {
   options.model = MlpSpec{{64}};
   options.batches = {32, 128, 512, 2048, 8192};
   options.repeats = 1;
-  options.train_samples = 16'384;
+  options.train_samples = 40'000;
   options.test_samples = 2'000;
-  options.throughput_samples = 100'000;
-  options.target = 0.8;
+  options.throughput_samples = 400'000;
+  options.target_epochs = 6;
 }
 
 Result<ModelSpec> model_named(const std::string& name) {
@@ -406,7 +406,7 @@ void add_bench(CLI::App& program, const std::function<void(const Status&)>& end)
       scaling->add_option("--target", words->scaling.target, "the accuracy to reach")
           ->capture_default_str()
           ->check(CLI::Range(0.01, 1.0));
-  scaling->add_flag("--quick", words->quick, "less of everything: a minute, with other defaults");
+  scaling->add_flag("--quick", words->quick, "less of everything: ten seconds, with other defaults");
   scaling->callback([=] {
     ScalingOptions options = words->scaling;
     if (words->quick) {

@@ -38,10 +38,11 @@ Result<fs::path> choose(const fs::path& folder, Part part, std::string_view kind
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const auto prefix = prefix_of(at->path().filename().string(), kind, dimensions);
-    if (!prefix) continue;
-    // The same again, as torchvision leaves what it has fetched and unpacked.
+    // Some archives of MNIST unpack to a folder of each name, too.
     std::error_code ignored;
-    if (at->path().extension() == ".gz" && fs::exists(fs::path(at->path()).replace_extension(), ignored)) continue;
+    if (!prefix || !at->is_regular_file(ignored)) continue;
+    // The same again, as torchvision leaves what it has fetched and unpacked.
+    if (at->path().extension() == ".gz" && fs::is_regular_file(fs::path(at->path()).replace_extension(), ignored)) continue;
     all.push_back(at->path());
     if (is_of(part, *prefix)) of_part.push_back(at->path());
   }
@@ -49,7 +50,10 @@ Result<fs::path> choose(const fs::path& folder, Part part, std::string_view kind
     return Error{Code::NotFound, fmt::format("{}: {}", folder.native(), error.message()),
                  kExpected};
   }
-  auto& chosen = all.size() == 1 ? all : of_part;
+  // One alone is taken whatever it is called, but that a test set that is missing is not the training set.
+  const bool is_other = part == Part::Test && all.size() == 1 &&
+                        is_of(Part::Train, *prefix_of(all.front().filename().string(), kind, dimensions));
+  auto& chosen = all.size() == 1 && !is_other ? all : of_part;
   if (chosen.size() == 1) return chosen.front();
   if (all.empty()) {
     return Error{Code::NotFound, fmt::format("{}: no file of {}", folder.native(), kind),

@@ -104,6 +104,16 @@ std::vector<int64_t> steps_in(const fs::path& folder, std::error_code& error) {
   return steps;
 }
 
+// The same, tried again where it may pass.
+Status list(const fs::path& folder, std::vector<int64_t>& steps) {
+  return try_to_read([&]() -> Status {
+    std::error_code error;
+    steps = steps_in(folder, error);
+    if (error) return file_error("list", folder, error.value());
+    return ok();
+  });
+}
+
 // The one of that step was written a moment ago, and is healthy.
 void remove_before(const fs::path& folder, int keep, int64_t step) {
   int kept = 0;
@@ -209,14 +219,19 @@ Result<std::string> check_checkpoint(const fs::path& path) {
   return state;
 }
 
+Status check_listed(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  return list(folder, steps);
+}
+
 std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, std::vector<std::string>* skipped) {
   std::vector<std::string> wrong;
   std::vector<int64_t> before;
   for (;;) {
-    std::error_code error;
-    const std::vector<int64_t> steps = steps_in(folder, error);
+    std::vector<int64_t> steps;
+    const Status listed = list(folder, steps);
     // No folder without checkpoints: there may be some.
-    if (error) wrong.push_back(file_error("list", folder, error.value()).message);
+    if (!listed.ok()) wrong.push_back(listed.error().message);
     // Where another training writes, what was listed may go while it is looked at, and newer ones come.
     if (steps == before) break;
     wrong.clear();

@@ -39,6 +39,8 @@ inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 std::optional<int64_t> checkpoint_step(const std::filesystem::path& path);
 // The state of the checkpoint there. DataLoss: a file is not what its manifest says.
 Result<std::string> check_checkpoint(const std::filesystem::path& path);
+// An Error where it can't be known whether there are checkpoints in the folder; that it isn't there is none.
+Status check_listed(const std::filesystem::path& folder);
 // The newest in a folder whose files are what its manifest says; what is wrong with newer ones, or with a folder that
 // can't be listed, is in `skipped`. Changes nothing there.
 std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& folder,

@@ -74,6 +74,8 @@ Status Start::take(const RunPlan& plan, const FoundCheckpoint& found) {
 Result<Start> Start::find(const RunPlan& plan) {
   Start start;
   std::vector<std::string> skipped;
+  // From the beginning only where nothing is known to lie there, and not because a disk doesn't answer.
+  TRY(check_listed(plan.output_dir / kEngineCheckpoints));
   auto found = newest_checkpoint(plan.output_dir / kEngineCheckpoints, &skipped);
   start.is_own_ = found.has_value();
   say(skipped, start.is_own_          ? "the one before"

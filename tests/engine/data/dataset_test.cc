@@ -125,6 +125,24 @@ TEST_CASE("a folder with both parts gives each, one with a single pair that one"
        {"0 files of images for testing among extra-images-idx3-ubyte, images-idx3-ubyte.gz"});
 }
 
+TEST_CASE("folders that are called as files are passed by, and a test set that is missing is not the training set") {
+  const CaseFolder folder;
+  // As an archive of MNIST unpacks: train-images.idx3-ubyte beside train-images-idx3-ubyte/ with the same.
+  put_mnist(folder, "train", 3, {0, 1, 2}, "whole");
+  for (const std::string kind : {"images", "labels"}) {
+    const fs::path of = folder / "whole" / fmt::format("train-{}-idx{}-ubyte", kind, kind == "images" ? 3 : 1);
+    fs::rename(of, folder / "whole" / fmt::format("train-{}.idx{}-ubyte", kind, kind == "images" ? 3 : 1));
+    fs::create_directory(of);
+    put(folder / "zipped" / (of.filename().string() + ".gz"), gzipped(kind == "images" ? image_bytes(2) : label_bytes({0, 1})));
+    fs::create_directory(folder / "zipped" / of.filename());
+  }
+  const auto training = Dataset::open(folder / "whole", {});
+  REQUIRE(training.ok());
+  CHECK(training->size() == 3);
+  CHECK(Dataset::open(folder / "zipped", {}).value().size() == 2);
+  says(Dataset::open_like(*training, folder / "whole"), {"0 files of images for testing among train-images.idx3-ubyte"});
+}
+
 TEST_CASE("a test set has the measures and the classes of its training set") {
   const CaseFolder folder;
   put_mnist(folder, "train", 3, {0, 1, 4}, "train");

@@ -183,6 +183,16 @@ TEST_CASE("where no checkpoint is whole it is said what is taken instead") {
   CHECK(gang.log("worker.0").find("the one before is taken") == std::string::npos);
 }
 
+TEST_CASE("a training does not begin anew because its checkpoints can't be listed") {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder / "out");
+  fs::create_symlink("checkpoints", folder / "out/checkpoints");   // ELOOP
+  Gang gang(half_spec(), 1, 0, "1", folder / "out");
+  CHECK(gang.run() == 1);   // as what may pass: it is launched again
+  CHECK_MESSAGE(says(gang.log("worker.0"), {"list " + (folder / "out/checkpoints").native(), "Too many levels"}), gang.logs());
+  CHECK(gang.log("worker.0").find("the beginning") == std::string::npos);
+}
+
 TEST_CASE("a start from what other instructions computed, or more participants sum, is told") {
   const auto start_log = [](int threads = 1) {
     Gang gang(with(from(whole_spec(), half().output), {{"threads", threads}}), 1, 0);

@@ -7,10 +7,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/comm/deadline.h"
 #include "engine/cuda/kernels.h"
+#include "engine/layout.h"
 #include "schema/result.h"
 
 namespace dtrain::engine::cuda {
@@ -29,8 +31,8 @@ class Communicator {
   virtual void all_reduce(cudaStream_t stream, float* values, int64_t count) = 0;
   virtual void all_reduce(cudaStream_t stream, double* values, int64_t count) = 0;
   virtual void all_reduce(cudaStream_t stream, Bfloat16* values, int64_t count) = 0;
-  // To all from `root`.
-  virtual void broadcast(cudaStream_t stream, float* values, int64_t count, int root) = 0;
+  // To all from `root`: what is in these ranges.
+  virtual void broadcast(cudaStream_t stream, float* arena, std::span<const Range> ranges, int root) = 0;
   // To one member and from one, at once; each is in a call that fits. Nothing where there are no bytes.
   struct Parcel {
     const void* out = nullptr;

@@ -214,6 +214,8 @@ Status DeviceUpdater::enqueue(int me, Rank& mine, const Update& update) {
   Totals* totals = mine.context().totals();
   if (grid_.is_pipeline()) add_up_ends(mine);
   if (mine.gradient_sum() != nullptr) mine.gradient_sum()->finish();
+  // Each slice computed this gradient, with the products that were fastest there: its copies would drift apart.
+  if (const auto same = mine.ranges({Piece::Same}); !same.empty()) links.row->broadcast(mine.stream(), mine.gradients(), same, 0);
   // Slices know all the same: the first of them tells.
   if (mine.part().slice > 0) mine.clear_totals();
   if (plan_.spec.clip_norm != 0 && grid_.data_of(me) == 0) mine.add_squares();
@@ -313,7 +315,9 @@ Status DeviceUpdater::distribute(int me, int64_t step, int64_t updates) {
       TRY(own(me).channels.front().receive(packed, deadline(), moment));
     }
     if (grid_.data_of(me) == 0) mine.device().copy_to_device(packed.data(), mine.layout().size(), to);
-    if (mine.links().column != nullptr) mine.links().column->broadcast(mine.stream(), to, mine.layout().size(), 0);
+    if (mine.links().column != nullptr) {
+      mine.links().column->broadcast(mine.stream(), to, std::array{Range{0, mine.layout().size()}}, 0);
+    }
     // Before `packed` is the next arena's, whose copy may itself wait for what was enqueued, without a look.
     TRY(mine.device().wait(watch(me, step, moment.doing)));
   }

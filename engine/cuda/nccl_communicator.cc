@@ -63,8 +63,13 @@ class NcclCommunicator : public Communicator {
   void all_reduce(cudaStream_t stream, Bfloat16* values, int64_t count) override {
     sum(stream, values, count, ncclBfloat16);
   }
-  void broadcast(cudaStream_t stream, float* values, int64_t count, int root) override {
-    called(lib_.Broadcast(values, values, static_cast<size_t>(count), ncclFloat32, root, comm_, stream), "broadcast");
+  void broadcast(cudaStream_t stream, float* arena, std::span<const Range> ranges, int root) override {
+    check(lib_.GroupStart(), "broadcast");
+    for (const Range range : ranges) {
+      float* const values = arena + range.begin;
+      check(lib_.Broadcast(values, values, static_cast<size_t>(range.size()), ncclFloat32, root, comm_, stream), "broadcast");
+    }
+    called(lib_.GroupEnd(), "broadcast");
   }
   void pass(cudaStream_t stream, const Parcel& parcel) override {
     check(lib_.GroupStart(), "pass on");

@@ -1,5 +1,6 @@
 #include "engine/cuda/rank.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/norm.h"
@@ -96,15 +97,20 @@ void Rank::refresh() {
   if (copy_.size() > 0) convert(stream(), layout_.size(), params_.data(), copy_.data());
 }
 
+std::vector<Range> Rank::ranges(std::initializer_list<Piece::Whose> whose) const {
+  std::vector<Range> ranges;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (std::ranges::find(whose, pieces_[i].whose) == whose.end()) continue;
+    const int64_t end = i + 1 < pieces_.size() ? layout_.parameters()[i + 1].offset : layout_.size();
+    Held::add(ranges, {layout_.parameters()[i].offset, end});
+  }
+  return ranges;
+}
+
 // What every slice has, the first one counts, and what both ends of a pipeline have, the first stage.
 void Rank::add_squares() {
-  std::vector<Range> counted;
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const bool counts = pieces_[i].whose == Piece::Own || (part_.slice == 0 && part_.stage == 0);
-    if (counts) Held::add(counted, {layout_.parameters()[i].offset,
-                                    i + 1 < pieces_.size() ? layout_.parameters()[i + 1].offset : layout_.size()});
-  }
-  for (const Range range : counted) {
+  const bool is_first = part_.slice == 0 && part_.stage == 0;
+  for (const Range range : is_first ? ranges({Piece::Own, Piece::Same, Piece::Partial}) : ranges({Piece::Own})) {
     block_squares(stream(), range.size(), gradients_.data() + range.begin, squares_.data());
     cuda::add_squares(stream(), blocks_of(range.size()), squares_.data(), context_->totals());
   }

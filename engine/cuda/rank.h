@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +47,8 @@ class Rank {
   const ModelPart& part() const { return part_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
   const Layout& layout() const { return layout_; }  // of the arenas
+  // Where in the arenas pieces of these lie.
+  std::vector<Range> ranges(std::initializer_list<Piece::Whose> whose) const;
   int states() const { return static_cast<int>(states_.size()); }
 
   float* params() { return params_.data(); }

@@ -2,6 +2,8 @@
 // Several are tried by trainings on emulated devices.
 #include "engine/cuda/communicator.h"
 
+#include <array>
+
 #include "tests/gpu/device_array.h"
 
 namespace dtrain::engine::cuda {
@@ -42,7 +44,7 @@ TEST_CASE("a member alone has its own values of all that it is told") {
     alone->all_reduce(stream, floats.data(), count);
     alone->all_reduce(stream, doubles.data(), count);
     alone->all_reduce(stream, halves.data(), count);
-    alone->broadcast(stream, floats.data(), count, 0);
+    alone->broadcast(stream, floats.data(), std::array{Range{0, 2}, Range{3, count}}, 0);
     alone->gather(stream, floats.data(), gathered.data(), count);
     const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
     alone->pass(stream, {.out = gathered.data(), .out_bytes = bytes, .to = 0, .in = passed.data(), .in_bytes = bytes, .from = 0});

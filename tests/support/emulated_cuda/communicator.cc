@@ -119,15 +119,18 @@ class EmulatedCommunicator : public Communicator {
   void all_reduce(cudaStream_t stream, float* values, int64_t count) override { sum(stream, values, count); }
   void all_reduce(cudaStream_t stream, double* values, int64_t count) override { sum(stream, values, count); }
   void all_reduce(cudaStream_t stream, Bfloat16* values, int64_t count) override { sum(stream, values, count); }
-  void broadcast(cudaStream_t stream, float* values, int64_t count, int root) override {
-    const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
-    in_turn(stream, [this, values, bytes, root] {
-      if (root == rank_) {
-        to_others(values, bytes);
-        return true;
-      }
-      return take_from(root, values, bytes);
-    });
+  void broadcast(cudaStream_t stream, float* arena, std::span<const Range> ranges, int root) override {
+    for (const Range range : ranges) {
+      float* const values = arena + range.begin;
+      const int64_t bytes = range.size() * static_cast<int64_t>(sizeof(float));
+      in_turn(stream, [this, values, bytes, root] {
+        if (root == rank_) {
+          to_others(values, bytes);
+          return true;
+        }
+        return take_from(root, values, bytes);
+      });
+    }
   }
   void gather(cudaStream_t stream, const float* mine, float* all, int64_t count) override {
     const int64_t bytes = count * static_cast<int64_t>(sizeof(float));

@@ -5,6 +5,8 @@
 #include <limits>
 #include <new>
 
+#include "engine/formats/crc32c.h"
+
 namespace dtrain::engine {
 
 namespace fs = std::filesystem;
@@ -24,6 +26,11 @@ Result<ImageFiles> read_in_memory(const fs::path& folder, Part part) {
     return Error{Code::ResourceExhausted, fmt::format("{}: its images are more than there is memory for", folder.native()),
                  "images of uint8 instead of floats, or fewer of them"};
   }
+}
+
+uint32_t checksum_of(const ImageFiles& files) {
+  const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
+  return crc32c(bytes(files.labels), crc32c(bytes(files.floats), crc32c(bytes(files.bytes))));
 }
 
 void prefetch(const void* from, size_t bytes) {
@@ -56,10 +63,12 @@ Result<Dataset> Dataset::read(const fs::path& path, const DatasetOptions& option
     if (!files.ok()) return refused(std::move(files).error());
     set.files_ = std::move(*files);
     set.size_ = set.files_.count;
+    set.checksum_ = checksum_of(set.files_);
     set.classes_ = std::max(2, *std::ranges::max_element(set.files_.labels) + 1);
   } else {
     auto tokens = TokenFile::open(path, options.vocabulary);
     if (!tokens.ok()) return refused(std::move(tokens).error());
+    set.checksum_ = tokens->checksum();
     set.context_ = options.context;
     set.size_ = (tokens->size() - 1) / options.context;
     if (set.size_ == 0) {

@@ -38,6 +38,8 @@ class Dataset {
 
   Kind kind() const { return tokens_ ? Kind::Tokens : Kind::Images; }
   int64_t size() const { return size_; }  // samples: images or windows
+  // Tells it from other data of the same form: a CRC-32C of images and labels in their order, or as TokenFile's.
+  uint32_t checksum() const { return checksum_; }
 
   // Images. Bytes count as 0 to 1, other numbers as they are.
   const std::array<int64_t, 3>& shape() const { return files_.shape; }  // channels, height, width
@@ -74,6 +76,7 @@ class Dataset {
   Status check_like(const Dataset& training) const;
 
   int64_t size_ = 0;
+  uint32_t checksum_ = 0;
   ImageFiles files_;
   int64_t classes_ = 0;
   double mean_ = 0, deviation_ = 1;

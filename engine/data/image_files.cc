@@ -94,7 +94,7 @@ Status read_idx_pair(ImageFiles& files) {
 }
 
 Status read_npy_pair(ImageFiles& files) {
-  TRY(Npy images, read_npy(files.images_path));
+  TRY(const Npy images, read_npy(files.images_path));
   TRY(const Npy labels, read_npy(files.labels_path));
   const auto& shape = images.shape;
   if (shape.size() < 2 || shape.size() > 4) {

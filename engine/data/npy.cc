@@ -6,8 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
-
-#include "engine/mapped_file.h"
+#include <utility>
 
 namespace dtrain::engine {
 
@@ -90,7 +89,7 @@ std::optional<Header> read_header(std::string_view text) {
 }
 
 template <typename T, typename To>
-std::vector<To> converted(const std::vector<std::byte>& bytes) {
+std::vector<To> converted(std::span<const std::byte> bytes) {
   std::vector<To> out(bytes.size() / sizeof(T));
   for (size_t i = 0; i < out.size(); ++i) {
     T value;
@@ -107,7 +106,7 @@ Error unreadable(const std::filesystem::path& path, std::string what) {
 }  // namespace
 
 Result<Npy> read_npy(const std::filesystem::path& path) {
-  TRY(const MappedFile file, MappedFile::open(path));
+  TRY(MappedFile file, MappedFile::open(path));
   const std::string_view all(reinterpret_cast<const char*>(file.bytes().data()),
                              file.bytes().size());
   if (!all.starts_with(kMagic)) {
@@ -152,9 +151,8 @@ Result<Npy> read_npy(const std::filesystem::path& path) {
                                      data.size(), fmt::join(header->shape, ", "), header->descr,
                                      fits ? std::to_string(size) : "more"));
   }
-  Npy npy{*type, header->shape, std::vector<std::byte>(data.size())};
-  if (!data.empty()) std::memcpy(npy.bytes.data(), data.data(), data.size());
-  return npy;
+  const auto bytes = file.bytes().subspan(text_at + length);
+  return Npy{*type, header->shape, std::move(file), bytes};
 }
 
 int64_t Npy::size() const {

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <vector>
 
+#include "engine/mapped_file.h"
 #include "schema/result.h"
 
 namespace dtrain::engine {
@@ -15,7 +17,8 @@ enum class NpyType { U8, I32, I64, F32, F64 };
 struct Npy {
   NpyType type = NpyType::U8;
   std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
+  MappedFile file;
+  std::span<const std::byte> bytes;  // of the file
 
   int64_t size() const;  // elements
   std::vector<float> floats() const;

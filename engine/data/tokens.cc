@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/formats/crc32c.h"
+
 namespace dtrain::engine {
 
 namespace {
@@ -81,18 +83,28 @@ Result<TokenFile> TokenFile::open(const std::filesystem::path& path, int64_t voc
   if (file.size_ <= 0) return damaged("no tokens");
 
   file.vocabulary_ = vocabulary > 0 ? vocabulary : file.bytes_ ? 256 : 65536;
-  TRY(const int32_t largest, file.largest());
+  TRY(const int32_t largest, file.largest_and_checksum());
   if (vocabulary == 0 && !file.bytes_) file.vocabulary_ = largest + 1;
   return file;
 }
 
 // A text that can't go beyond the vocabulary is not read: it may be larger than memory.
-Result<int32_t> TokenFile::largest() const {
-  if (bytes_ && vocabulary_ >= 256) return 255;
-  int32_t largest = 0;
+Result<int32_t> TokenFile::largest_and_checksum() {
   std::array<int32_t, 4096> chunk;
-  for (int64_t at = 0; at < size_; at += static_cast<int64_t>(chunk.size())) {
-    const auto n = static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(chunk.size()), size_ - at));
+  constexpr auto kChunk = static_cast<int64_t>(chunk.size());
+  if (bytes_ && vocabulary_ >= 256) {
+    constexpr int64_t kBlocks = 256;
+    const int64_t last = std::max<int64_t>(0, size_ - kChunk);
+    for (int64_t block = 0; block < kBlocks; ++block) {
+      const int64_t at = last * block / (kBlocks - 1);
+      checksum_ = crc32c(bytes_of(at, std::min(kChunk, size_ - at)), checksum_);
+    }
+    return 255;
+  }
+  int32_t largest = 0;
+  for (int64_t at = 0; at < size_; at += kChunk) {
+    const auto n = static_cast<size_t>(std::min(kChunk, size_ - at));
+    checksum_ = crc32c(bytes_of(at, static_cast<int64_t>(n)), checksum_);
     read(at, {chunk.data(), n});
     const int32_t here = *std::max_element(chunk.begin(), chunk.begin() + static_cast<long>(n));
     largest = std::max(largest, here);
@@ -114,9 +126,14 @@ int32_t TokenFile::token(int64_t at) const {
   return token;
 }
 
-void TokenFile::ask_for(int64_t begin, int64_t count) const {
+std::span<const std::byte> TokenFile::bytes_of(int64_t begin, int64_t count) const {
   const int64_t each = bytes_ ? 1 : 2;
-  file_.ask_for(tokens_ + begin * each, static_cast<size_t>(count * each));
+  return {tokens_ + begin * each, static_cast<size_t>(count * each)};
+}
+
+void TokenFile::ask_for(int64_t begin, int64_t count) const {
+  const auto bytes = bytes_of(begin, count);
+  file_.ask_for(bytes.data(), bytes.size());
 }
 
 void TokenFile::read(int64_t begin, std::span<int32_t> out) const {

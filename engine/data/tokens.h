@@ -25,6 +25,8 @@ class TokenFile {
   int64_t size() const { return size_; }
   int64_t vocabulary() const { return vocabulary_; }
   bool is_text() const { return bytes_; }
+  // A CRC-32C of all tokens; of a text that is not read, of blocks here and there.
+  uint32_t checksum() const { return checksum_; }
   // An error if the file became shorter: nothing of it may be read then.
   Status check() const;
   // Tokens [begin, begin + out.size()). An error if one of them is not below vocabulary() any more.
@@ -34,7 +36,8 @@ class TokenFile {
 
  private:
   TokenFile(std::filesystem::path path, MappedFile file) : path_(std::move(path)), file_(std::move(file)) {}
-  Result<int32_t> largest() const;
+  Result<int32_t> largest_and_checksum();
+  std::span<const std::byte> bytes_of(int64_t begin, int64_t count) const;
   void read(int64_t begin, std::span<int32_t> out) const;
   Error changed() const;
   int32_t token(int64_t at) const;
@@ -45,6 +48,7 @@ class TokenFile {
   bool bytes_ = false;  // a token each, instead of two
   int64_t size_ = 0;
   int64_t vocabulary_ = 0;
+  uint32_t checksum_ = 0;
 };
 
 }  // namespace dtrain::engine

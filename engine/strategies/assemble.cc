@@ -24,8 +24,8 @@ uint64_t layout_hash(const Layout& layout) {
 std::string facts_of_data(const RunPlan& plan) {
   std::string text;
   const auto add = [&](const Dataset& data) {
-    text += fmt::format("{} {} {} {} {} {} ", data.size(), data.mean(), data.deviation(), data.classes(),
-                        data.token_count(), data.vocabulary());
+    text += fmt::format("{} {} {} {} {} {} {:08x} ", data.size(), data.mean(), data.deviation(), data.classes(),
+                        data.token_count(), data.vocabulary(), data.checksum());
   };
   add(plan.train);
   if (plan.test) add(*plan.test);

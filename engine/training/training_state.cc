@@ -16,13 +16,17 @@ using Facts = std::vector<std::pair<std::string, Json>>;
 
 Facts facts_of(const Dataset& data) {
   if (data.kind() == Dataset::Kind::Tokens) {
-    return {{"samples", data.size()}, {"context", data.context()}, {"vocabulary", data.vocabulary()}};
+    return {{"samples", data.size()},
+            {"context", data.context()},
+            {"vocabulary", data.vocabulary()},
+            {"checksum", fmt::format("{:08x}", data.checksum())}};
   }
   return {{"samples", data.size()},
           {"shape", data.shape()},
           {"classes", data.classes()},
           {"mean", data.mean()},
-          {"deviation", data.deviation()}};
+          {"deviation", data.deviation()},
+          {"checksum", fmt::format("{:08x}", data.checksum())}};
 }
 
 // What of a model shows in the shape of no tensor.
@@ -110,7 +114,7 @@ Status check_state(const RunPlan& plan, const FoundCheckpoint& found) {
     if (then == value) continue;
     return Error{Code::InvalidArgument,
                  fmt::format("{}: the data changed: {} is {}, and {} was trained on data with {}",
-                             plan.spec.train_data, what, value.dump(), found.path.native(), then.dump()),
+                             plan.spec.train_data, what, text(value), found.path.native(), text(then)),
                  "the same data; or, for its weights alone, 'checkpoint: {from: .../model.safetensors}'"};
   }
   return ok();

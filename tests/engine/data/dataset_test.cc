@@ -92,6 +92,35 @@ TEST_CASE("what most pixels are is known of the training set, as images have it"
   }
 }
 
+TEST_CASE("other data of the same form has another checksum, and a copy the same") {
+  const CaseFolder folder;
+  const auto of_labels = [&](const std::vector<uint8_t>& labels) {
+    put_mnist(folder, "train", 3, labels);
+    return Dataset::open(folder.path(), {}).value().checksum();
+  };
+  CHECK(of_labels({0, 7, 1}) == of_labels({0, 7, 1}));
+  CHECK(of_labels({0, 7, 1}) != of_labels({7, 0, 1}));
+  const auto of_images = [&](const std::vector<uint8_t>& pixels) {
+    put(folder / "train-images-idx3-ubyte", idx_bytes(kIdxImages, {3, 1, 2}, pixels));
+    return Dataset::open(folder.path(), {}).value().checksum();
+  };
+  CHECK(of_images({1, 2, 3, 4, 5, 6}) != of_images({3, 4, 1, 2, 5, 6}));
+  const auto of_tokens = [&](const char* name, const std::string& bytes) {
+    put(folder / name, bytes);
+    return Dataset::open(folder / name, {.context = 4}).value().checksum();
+  };
+  CHECK(of_tokens("a.u16.bin", raw_bytes<uint16_t>({1, 2, 3, 4, 5, 6})) == of_tokens("b.u16.bin", raw_bytes<uint16_t>({1, 2, 3, 4, 5, 6})));
+  CHECK(of_tokens("a.u16.bin", raw_bytes<uint16_t>({1, 2, 3, 4, 5, 6})) != of_tokens("a.u16.bin", raw_bytes<uint16_t>({1, 2, 4, 3, 5, 6})));
+  for (const size_t size : {10, 5'000, 3'000'000}) {
+    const std::string text(size, 'x');
+    for (const size_t at : {size_t{0}, size - 1}) {
+      std::string other = text;
+      other[at] = 'y';
+      CHECK(of_tokens("text", text) != of_tokens("text", other));
+    }
+  }
+}
+
 TEST_CASE("classes that no image has are told of, with the label that there are so many for") {
   const CaseFolder folder;
   put_mnist(folder, "train", 3, {0, 1, 0}, "whole");

@@ -159,6 +159,14 @@ TEST_CASE("a training goes on only with the model and the data that it began wit
     CHECK(says(refusal(spec(Json::object()), output), {folder / "data/train", "the data changed", count == 200 ? "mean" : "samples", checkpoint}));
   }
   REQUIRE(generate_digits(folder / "data", {.train = 200, .test = 30, .seed = 1}).ok());
+  // The same labels in another order.
+  const fs::path labels = folder / "data/train/train-labels-idx1-ubyte";
+  const std::string as_before = test::read_file(labels);
+  std::string turned = as_before;
+  std::rotate(turned.begin() + 8, turned.begin() + 9, turned.end());
+  test::write_file(labels, turned);
+  CHECK(says(refusal(spec(Json::object()), output), {folder / "data/train", "the data changed: checksum", checkpoint}));
+  test::write_file(labels, as_before);
   Gang longer(spec({{"epochs", 2}}), 1, 0, "2", output);
   REQUIRE_MESSAGE(longer.run() == 0, longer.logs());
   CHECK(longer.log("worker.0").find("resumed_at_step=4") != std::string::npos);

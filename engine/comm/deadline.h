@@ -10,6 +10,8 @@ namespace dtrain::engine {
 
 // While the master writes a checkpoint.
 inline constexpr double kWriteSeconds = 900;
+// While others read their data before all meet.
+inline constexpr double kReadSeconds = 900;
 // For another thread of this process, whose own waits have deadlines: its error ends this one.
 inline constexpr double kEverSeconds = 1e8;
 

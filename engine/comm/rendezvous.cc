@@ -60,7 +60,7 @@ class Rendezvous {
     while (true) {
       TRY(ask());
       if (complete()) return ok();
-      if (deadline_.expired()) return missing();
+      if (deadline_.expired()) TRY(wait_on());
       TRY(wait());
       TRY(read_answers());
       TRY(accept());
@@ -76,18 +76,38 @@ class Rendezvous {
     return std::ranges::all_of(others_, [](const Expected& other) { return other.met; });
   }
 
-  std::string names_of_missing() const {
+  template <class Is>
+  std::string names_of_missing(Is is) const {
     std::string names;
     for (const Expected& other : others_) {
-      if (!other.met) names += (names.empty() ? "" : ", ") + other.name;
+      if (!other.met && is(other)) names += (names.empty() ? "" : ", ") + other.name;
     }
     return names;
   }
+  std::string names_of_missing() const {
+    return names_of_missing([](const Expected&) { return true; });
+  }
 
-  Error missing() const {
-    return {Code::DeadlineExceeded,
-            fmt::format("{} did not come for {:g} s", names_of_missing(), deadline_.seconds()),
-            "look at the logs of those processes"};
+  // Those who listen and have nothing to say read their data still.
+  Status wait_on() {
+    const std::string gone = names_of_missing([this](const Expected& other) { return !listens(other); });
+    if (!gone.empty() || last_.expired()) {
+      const double waited = gone.empty() ? last_.seconds() : deadline_.seconds();
+      return Error{Code::DeadlineExceeded,
+                   fmt::format("{} did not come for {:g} s", gone.empty() ? names_of_missing() : gone, waited),
+                   "look at the logs of those processes"};
+    }
+    const std::string late = names_of_missing();
+    if (late != waits_on_) fmt::print(stderr, "waiting for {}, which listens and reads its data still\n", late);
+    waits_on_ = late;
+    deadline_ = Deadline::after(deadline_.seconds());
+    return ok();
+  }
+
+  bool listens(const Expected& other) const {
+    if (other.asked) return !other.asked->socket.has_hung_up();
+    return Socket::try_connect(own_.place.workers[static_cast<size_t>(&other - others_.data())], Deadline::after(kConnect_seconds))
+        .ok();
   }
 
   // Connects to those before this one and says hello.
@@ -240,7 +260,9 @@ class Rendezvous {
   const Attendance& own_;
   const Hello hello_;
   Listener& listener_;
-  const Deadline deadline_;
+  Deadline deadline_;  // of those who don't listen
+  const Deadline last_ = Deadline::after(std::max(kReadSeconds, deadline_.seconds()));
+  std::string waits_on_;  // as was said last
   std::vector<Expected> others_;
   std::vector<Arrival> arrivals_;
   Deadline::Clock::time_point next_try_{};
@@ -270,6 +292,12 @@ uint64_t host_identity() {
   return hash_of(both) | 1;
 }
 
+Result<Listener> listen_for_others(const Place& place) {
+  if (place.workers.size() < 2) return Listener();
+  TRY(const HostPort at, parse_host_port(listening_address(place.address())));
+  return Listener::open(at.host, at.port);
+}
+
 Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline, Listener listener) {
   INVARIANT(own.place.role == Role::Worker, "only workers meet");
   Hello hello;
@@ -288,8 +316,7 @@ Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline, Lis
   HostSharing sharing(hello.key, new_token());
   if (hello.processes > 1) {
     if (!listener) {
-      TRY(const HostPort at, parse_host_port(listening_address(own.place.address())));
-      TRY(listener, Listener::open(at.host, at.port));
+      TRY(listener, listen_for_others(own.place));
     }
     hello.nonce = sharing.listen();
   }
@@ -309,7 +336,8 @@ Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline, Lis
     peers.push_back(std::move(peer));
     hellos.push_back(other.hello);
   }
-  if (auto decided = sharing.decide(hellos, own.place.index, peers, deadline); !decided.ok()) {
+  const Deadline from_now = Deadline::after(deadline.seconds());
+  if (auto decided = sharing.decide(hellos, own.place.index, peers, from_now); !decided.ok()) {
     return name_the_gone(peers, std::move(decided).error());
   }
   return std::make_unique<Gang>(own.place.index, own.place.key, std::move(listener),

@@ -3,7 +3,8 @@
 //
 // Strangers (no hello, another launch's) are dropped and harm nobody. Two processes that would not
 // train the same model are an error at both that names both. On the deadline the error lists who is
-// missing. Blocks; one thread.
+// missing; but who listens by then and says nothing reads its data, and is waited for up to kReadSeconds. Blocks; one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,9 @@ struct Attendance {
   // Only those who pretend the same can share memory: makes one host look like several.
   int pretended_host = 0;
 };
+
+// Where the others find this process once it comes to meet(). Not open if it is alone.
+Result<Listener> listen_for_others(const Place& place);
 
 // `listener`: at this process's own port, or none yet.
 Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline,

@@ -32,13 +32,13 @@ std::string facts_of_data(const RunPlan& plan) {
   return text;
 }
 
-Result<std::unique_ptr<Gang>> assemble(const RunPlan& plan) {
+Result<std::unique_ptr<Gang>> assemble(const RunPlan& plan, Listener listener) {
   const Attendance own{.place = plan.place,
                        .threads = plan.threads,
                        .layout_hash = layout_hash(plan.layout),
                        .spec_hash = hash_of(facts_of_data(plan) + to_json(without_paths(plan.spec))),
                        .instructions = plan.instructions()};
-  TRY(auto gang, meet(own, Deadline::after(plan.spec.deadline_seconds)));
+  TRY(auto gang, meet(own, Deadline::after(plan.spec.deadline_seconds), std::move(listener)));
   if (const std::string note = unlike_instructions(*gang); plan.place.is_master() && !note.empty()) {
     fmt::print(stderr, "{}\n", note);
   }

@@ -9,7 +9,8 @@
 namespace dtrain::engine {
 
 // The master prints what unlike_instructions() has to say.
-Result<std::unique_ptr<Gang>> assemble(const RunPlan& plan);
+// `listener`: as meet().
+Result<std::unique_ptr<Gang>> assemble(const RunPlan& plan, Listener listener = {});
 
 // What of the data all processes must find the same, wherever it lies.
 std::string facts_of_data(const RunPlan& plan);

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "engine/comm/rendezvous.h"
 #include "engine/comm/socket.h"
 #include "engine/enough_memory.h"
 #include "engine/environment.h"
@@ -64,14 +65,14 @@ Status check_roles(const RunPlan& plan) {
   return ok();
 }
 
-Result<std::unique_ptr<Updater>> open_on_cpus(const RunPlan& plan) {
+Result<std::unique_ptr<Updater>> open_on_cpus(const RunPlan& plan, Listener listener) {
   switch (plan.spec.strategy.kind) {
     case dtrain::Strategy::Single:
     case dtrain::Strategy::Mirrored:
     case dtrain::Strategy::MultiWorkerMirrored:
     // What a host has of parameters and state is one copy anyway, in memory that all devices see.
     case dtrain::Strategy::CentralStorage: {
-      TRY(auto gang, assemble(plan));
+      TRY(auto gang, assemble(plan, std::move(listener)));
       TRY(auto updater, AllReduce::open(plan, std::move(gang)));
       return std::unique_ptr<Updater>(std::move(updater));
     }
@@ -84,27 +85,27 @@ Result<std::unique_ptr<Updater>> open_on_cpus(const RunPlan& plan) {
     case dtrain::Strategy::Mesh:
       break;
   }
-  TRY(auto gang, assemble(plan));
+  TRY(auto gang, assemble(plan, std::move(listener)));
   TRY(auto updater, SplitModel::open(plan, std::move(gang)));
   return std::unique_ptr<Updater>(std::move(updater));
 }
 
-Result<std::unique_ptr<Updater>> open_on_gpus(const RunPlan& plan, const Gpus& gpus) {
+Result<std::unique_ptr<Updater>> open_on_gpus(const RunPlan& plan, Listener listener, const Gpus& gpus) {
   const dtrain::Strategy kind = plan.spec.strategy.kind;
   if (kind == dtrain::Strategy::ParameterServer || kind == dtrain::Strategy::CentralStorage) {
-    TRY(auto keeper, open_on_cpus(plan));
+    TRY(auto keeper, open_on_cpus(plan, std::move(listener)));
     return gpus.stage(plan, std::move(keeper));
   }
-  TRY(auto gang, assemble(plan));
+  TRY(auto gang, assemble(plan, std::move(listener)));
   return gpus.open_updater(plan, std::move(gang));
 }
 
-Status work(const RunPlan& plan, Start& start, const Gpus* gpus) {
+Status work(const RunPlan& plan, Start& start, Listener listener, const Gpus* gpus) {
   if (plan.gpus == 0) {
-    TRY(const auto updater, open_on_cpus(plan));
+    TRY(const auto updater, open_on_cpus(plan, std::move(listener)));
     return Training(plan, start, *updater).run();
   }
-  TRY(const auto updater, open_on_gpus(plan, *gpus));
+  TRY(const auto updater, open_on_gpus(plan, std::move(listener), *gpus));
   return Training(plan, start, *updater, gpus->make_share).run();
 }
 
@@ -119,6 +120,11 @@ Status train_or_serve(const Tunnels& tunnels, const Gpus* gpus) {
   std::string output = variable("OUTPUT_DIR");
   if (output.empty()) output = "output";
   const bool serves = place.role == Role::Ps;
+  // Before data is read, which may take long: so others see that this process is there.
+  Listener listener;
+  if (!serves && spec.strategy.kind != dtrain::Strategy::ParameterServer) {
+    TRY(listener, listen_for_others(place));
+  }
   TRY(const int visible, serves ? Result<int>(0) : visible_gpus(gpus));
   TRY(RunPlan plan, make_plan(std::move(spec), std::move(place), output, visible));
   plan.tunnels = tunnels;
@@ -128,7 +134,7 @@ Status train_or_serve(const Tunnels& tunnels, const Gpus* gpus) {
   if (plan.place.is_master()) {
     TRY(start, Start::find_within(plan, plan.spec.deadline_seconds / 3));
   }
-  return work(plan, start, gpus);
+  return work(plan, start, std::move(listener), gpus);
 }
 
 }  // namespace

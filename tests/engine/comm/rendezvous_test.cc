@@ -76,6 +76,49 @@ TEST_CASE("on the deadline those that did not come are named") {
   CHECK(gave_up);
 }
 
+// Until somebody has connected and gone again without a word: to see whether anybody listens.
+void wait_for_a_look(Listener& listener) {
+  char byte = 0;
+  while (true) {
+    auto socket = listener.accept(Deadline::after(kPatience_seconds));
+    REQUIRE(socket.ok());
+    if (!socket->read(&byte, 1, Deadline::after(kPatience_seconds)).ok()) return;
+  }
+}
+
+TEST_CASE("who listens and reads its data is waited for beyond the deadline, by those before it and after it") {
+  Ports ports({.threads = {1, 1, 1}});
+  std::vector<std::string> errors(3);
+  std::vector<std::thread> processes;
+  const auto start = [&](size_t i, double deadline_seconds) {
+    processes.emplace_back([&, i, deadline_seconds] {
+      const auto gang = meet(ports.attendances[i], Deadline::after(deadline_seconds), std::move(ports.listeners[i]));
+      if (!gang.ok()) errors[i] = gang.error().message;
+    });
+  };
+  start(2, 0.2);
+  start(0, 0.3);
+  wait_for_a_look(ports.listeners[1]);
+  start(1, kPatience_seconds);
+  for (std::thread& process : processes) process.join();
+  CHECK(errors == std::vector<std::string>(3));
+}
+
+TEST_CASE("who listens no more is not waited for beyond the deadline") {
+  Ports ports({.threads = {1, 1, 1}});
+  std::string error;
+  std::thread first([&] {
+    const auto gang = meet(ports.attendances[0], Deadline::after(0.3), std::move(ports.listeners[0]));
+    error = gang.ok() ? "met" : gang.error().message;
+  });
+  wait_for_a_look(ports.listeners[1]);
+  ports.listeners[1].close();
+  first.join();
+  CHECK_MESSAGE(error.find("worker 1 at 127.0.0.1:") == 0, error);
+  CHECK_MESSAGE(error.find(" did not come for 0.3 s") != std::string::npos, error);
+  CHECK_MESSAGE(error.find("worker 2") == std::string::npos, error);
+}
+
 TEST_CASE("processes that would not train the same model say so at both ends") {
   for (const bool layout : {true, false}) {
     Ports ports({.threads = {1, 1}});

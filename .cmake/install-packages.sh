@@ -10,7 +10,7 @@ set -eu
 build="g++ cmake ninja-build ccache mold pkg-config protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev libgrpc++-dev libnghttp2-dev libboost1.81-dev|libboost1.83-dev libsqlite3-dev libyaml-cpp-dev
   libre2-dev libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libssl-dev libxxhash-dev zlib1g-dev"
-test="doctest-dev iproute2 rsync git python3 python3-venv python3-torch? openssh-client? openssh-server?
+test="doctest-dev iproute2 rsync git inotify-tools python3 python3-venv python3-torch? openssh-client? openssh-server?
   openmpi-bin? mpich? python3-mpi4py? slurmctld? slurmd? slurm-client? munge? podman? busybox-static?"
 
 purpose=${1:?build or test}

@@ -98,6 +98,12 @@ std::string failure_hint(const pb::ShowReply& reply, const std::string& reason) 
               : "a larger one in dtrain.yml, of the role or of train.resources,";
     return fmt::format("`mem` is a hard limit here: {} gives it more", how);
   }
+  const auto spec = parse_spec(reply.spec_yaml(), {});
+  // The shell's word for a command that it did not find. Whose image lacks it knows what is in that.
+  if (reason.ends_with(": exit code 127") && spec.ok() && spec->image.empty()) {
+    return "no such command was found: PATH is that of whoever started the daemon, or the host's runner, and "
+           "env: {PATH: ...} in dtrain.yml sets another; python may be called python3 there";
+  }
   if (says("exit code") || says(" printed '")) return "";
   if (reason.starts_with(kCameAfter)) return rerun_after_text(reply, reason);
   // No restart helps what lacked something, and none is made of what took too long.
@@ -110,7 +116,6 @@ std::string failure_hint(const pb::ShowReply& reply, const std::string& reason) 
                        engine ? " --resume" : "");
   }
   const bool spent = says("restarts are used") || says("one restart is used");
-  const auto spec = parse_spec(reply.spec_yaml(), {});
   if (!spent && spec.ok() && !spec->failure_policy.empty()) {
     return fmt::format("{} starts it again; what does so by itself its failure-policy says", rerun_text(info));
   }

@@ -85,8 +85,8 @@ The model:     $model, $(size_of "$output/model.safetensors")
 In PyTorch:    safetensors.torch.load_file("$model")
 
 What now:
-  export PATH=$bin:\$PATH
-  cd $(here "$example")
+  export PATH=$(printf %q "$bin"):\$PATH
+  cd $(printf %q "$(here "$example")")
   dtrain train -p learning-rate=0.03
 $(printf '  %-26s both side by side' "dtrain compare $id $((id + 1))")
 $(printf '  %-26s ends the daemon' "dtrain daemon stop")

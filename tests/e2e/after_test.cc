@@ -52,7 +52,7 @@ TEST_CASE("what comes after another begins with its results, also after a new da
   CHECK_MESSAGE(says(shown, "2, 1"), shown.all());
   CHECK(facts(cluster.run({"status", "3", "--json"}))["after"] == Json::array({"2", "1"}));
 
-  for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("daemon run"));
   CHECK(state_of(cluster, "2") == "CREATED");
   end(project, "0");
   CHECK(cluster.run({"wait", "2"}).code == 0);

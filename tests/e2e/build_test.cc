@@ -65,11 +65,6 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-void kill_all(const std::vector<pid_t>& pids) {
-  REQUIRE(!pids.empty());
-  for (const pid_t pid : pids) REQUIRE(::kill(pid, SIGKILL) == 0);
-}
-
 }  // namespace
 
 TEST_CASE(

@@ -203,7 +203,7 @@ TEST_CASE("what is written there comes while it runs, and through kills of daemo
   Process arrives({.argv = {"/usr/bin/tail", "-F", (project / "runs/1/early").string()}, .directory = {}, .env = {}, .netns = {}});
   arrives.wait_for("a morning");
   for (const std::string who : {"daemon run", "runner run --join"}) {
-    for (const pid_t pid : scene.cluster.processes(who)) kill(pid, SIGKILL);
+    kill_all(scene.cluster.processes(who));
   }
   std::ofstream(go) << "the end\n";
   scene.runner.reset();

@@ -162,7 +162,7 @@ TEST_CASE("logs by replica and role, the last lines, lines that match") {
   CHECK(says(last, "line 3"));
   CHECK(!says(last, "line 1"));
   Output all = cluster.run({"logs", "1.master", "--tail", "9"}, project);
-  CHECK_MESSAGE(all.out.find("1.master line 1") < all.out.find("-->"), all.out);
+  CHECK_MESSAGE(has_in_order(all.out, {"1.master line 1", "-->"}), all.out);
   CHECK(cluster.run({"logs", "1", "--tail", "0"}, project).out.empty());
   Output some = cluster.run({"logs", "1", "--grep", "line [12]"}, project);
   CHECK(says(some, "line 2"));

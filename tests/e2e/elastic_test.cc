@@ -101,7 +101,7 @@ TEST_CASE("each process of an elastic gang is told of those that there are; what
   CHECK(cluster.run({"logs", "2.worker.2", "--attempt", "1"}).code == 0);
   CHECK(says(cluster.run({"logs", "2.worker.2", "--attempt", "2"}), "2.worker.2 had no attempt 2; its newest is 1"));
   // A new daemon knows how many there are.
-  for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("daemon run"));
   CHECK(status_of(cluster, "2")["replicas_count"] == 1);
   host.let_go();
   const Output grown = train->wait();

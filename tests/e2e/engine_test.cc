@@ -205,7 +205,7 @@ TEST_CASE("metrics of a training that was killed and went on count each step onc
   auto train = cluster.start(
       {"train", "--set", "train.engine.epochs=60", "--set", "train.engine.checkpoint.every=8 epochs"}, project);
   train->wait_for("epoch=14 ");
-  for (const pid_t pid : cluster.processes("dtrain-engine train")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("dtrain-engine train"));
   const Output output = train->wait();
   CHECK_MESSAGE(output.code == 0, output.all());
   CHECK(holds(output, "resumed_at_step="));

@@ -107,7 +107,7 @@ TEST_CASE("the example of PyTorch trains by two processes, by one, by three, and
   cluster.own_ports();
   const fs::path project = project_of(cluster, "pytorch-ddp");
   write_file(project / "train.py", read_file(kExamples / "pytorch-ddp/train.py"));
-  const std::string run = fmt::format("train.run={} train.py --epochs 3", python);
+  const std::string run = fmt::format("train.run='{}' train.py --epochs 3", python);
   const Output train = cluster.run({"train", "--set", run}, project);
   REQUIRE_MESSAGE(train.code == 0, train.all());
   const std::string log = cluster.run({"logs", "--raw", "1.master"}, project).out;
@@ -135,11 +135,11 @@ TEST_CASE("the example of PyTorch trains by two processes, by one, by three, and
       {"train", "--set", run, "--set", "train.pytorch.distributed.worker=3", "--set", "train.resources.cpus=0.5"}, project);
   REQUIRE_MESSAGE(three.code == 0, three.all());
 
-  const std::string torchrun = fmt::format("train.run={} -m torch.distributed.run train.py --epochs 1", python);
+  const std::string torchrun = fmt::format("train.run='{}' -m torch.distributed.run train.py --epochs 1", python);
   // Debian's 1.13 fails to start anything under its own python.
   const std::string starts = fmt::format("'{}' -c 'from torch.distributed.elastic.multiprocessing.api import Std, to_map; "
                                          "to_map(Std.from_str(\"0\"), 1)' 2> /dev/null", python);
-  if (std::system(starts.c_str()) != 0) return say_skipped(std::string(python) + "'s torchrun starts nothing");
+  if (std::system(starts.c_str()) != 0) return say_left_out(std::string(python) + "'s torchrun starts nothing");
   const Output four = cluster.run({"train", "--set", torchrun, "--set", "train.pytorch.nproc-per-node=2"}, project);
   REQUIRE_MESSAGE(four.code == 0, four.all());
   CHECK(cluster.run({"logs", "5"}, project).out.find(" workers=4") != std::string::npos);
@@ -156,7 +156,7 @@ TEST_CASE("the example of MPI trains by ranks of two workers") {
   const fs::path project = project_of(cluster, "mpi-ddp");
   write_file(project / "train.py", read_file(kExamples / "mpi-ddp/train.py"));
   const Output train = cluster.run(
-      {"train", "--set", fmt::format("train.run=mpirun.openmpi {} train.py --epochs 3", python)}, project);
+      {"train", "--set", fmt::format("train.run=mpirun.openmpi '{}' train.py --epochs 3", python)}, project);
   REQUIRE_MESSAGE(train.code == 0, train.all());
   CHECK_MESSAGE(train.out.find("epoch=3 ") != std::string::npos, train.out);
   CHECK_MESSAGE(train.out.find(" ranks=2") != std::string::npos, train.out);

@@ -74,7 +74,7 @@ TEST_CASE("a rule knows of a line whose keeper was killed") {
   const fs::path project = cluster.project(with_policy("    - {printed: 'ECC error', action: fail}\n    - {action: restart}\n", "    echo ECC error; exec sleep 1000\n"));
   REQUIRE(cluster.run({"train", "-d"}, project).code == 0);
   cluster.start({"logs", "-f", "1"})->wait_for("ECC error");
-  for (const pid_t pid : cluster.processes("keeper ")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("keeper "));
   CHECK(cluster.run({"wait", "1"}).code == 137);
   const Json status = status_of(cluster, "1");
   CHECK(status["attempt"] == 1);

@@ -38,7 +38,7 @@ TEST_CASE("of one priority it is the turn of whoever has least, and status and w
   CHECK_MESSAGE(says(status, "bert has 67 % of what there is\n"), status.all());
   CHECK(facts(cluster.run({"daemon", "status", "--json"}))["quotas"][0]["weight"] == 2);
 
-  for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("daemon run"));
   open("two");
   CHECK(cluster.run({"wait", "2"}).code == 0);
   cluster.start({"logs", "-f", "6"})->wait_for("here");   // of carl, who had nothing

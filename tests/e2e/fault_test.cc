@@ -261,7 +261,7 @@ TEST_CASE("two commands that start the daemon at the same time start one") {
   CHECK(facts(cluster.run({"hosts", "--json"}))["hosts"].size() == 1);
 }
 
-TEST_CASE("a machine without python says so, and what to install") {
+TEST_CASE("a command that is not there is named, and where it was looked for") {
   Cluster cluster;
   fs::path programs = cluster.folder() / "programs";
   fs::create_directories(programs);
@@ -271,8 +271,10 @@ TEST_CASE("a machine without python says so, and what to install") {
   cluster.env["PATH"] = programs.string();
   fs::path project = cluster.project("project: p\ntrain: {run: python train.py}\n");
   Output output = cluster.run({"train"}, project);
-  CHECK(output.code != 0);
-  CHECK_MESSAGE(output.all().find("python") != std::string::npos, output.all());
+  CHECK(output.code == 127);
+  CHECK_MESSAGE(output.all().find("python: not found") != std::string::npos, output.all());
+  const Output why = cluster.run({"why"}, project);
+  CHECK_MESSAGE(why.out.find("PATH is that of whoever started the daemon") != std::string::npos, why.all());
 }
 
 TEST_CASE("a directory of ours that may not be written to is named, and all goes on once it may be") {

@@ -231,7 +231,7 @@ TEST_CASE("PyTorch's workers on two hosts find each other, whatever the hosts' n
   hosts.start(", address: " + Network::address(0));
   const fs::path project = hosts.cluster.folder() / "pytorch-ddp";
   fs::copy(std::string(SOURCE_DIR) + "/examples/pytorch-ddp", project);
-  const std::string run = "train.run=" + std::string(python) + " train.py --epochs 1";
+  const std::string run = "train.run='" + std::string(python) + "' train.py --epochs 1";
   const Output train =
       hosts.cluster.run({"train", "--set", "train.resources.mem=3GiB", "--set", run}, project,
                         std::chrono::seconds(180));

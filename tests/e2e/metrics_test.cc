@@ -15,7 +15,7 @@ using namespace dtrain::tests;
 namespace {
 
 void kill_daemon(const Cluster& cluster) {
-  for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("daemon run"));
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -109,8 +109,7 @@ train:
   CHECK(table[4].ends_with("3      3.25   0.3      -"));
 
   const Output sorted = cluster.run({"status", "1", "--sort", "-loss"});
-  CHECK(sorted.out.find("\n1.2 ") < sorted.out.find("\n1.3 "));
-  CHECK(sorted.out.find("\n1.3 ") < sorted.out.find("\n1.1 "));
+  CHECK_MESSAGE(has_in_order(sorted.out, {"\n1.2 ", "\n1.3 ", "\n1.1 "}), sorted.out);
 
   const Output wrong = cluster.run({"compare", "1", "--sort", "acuracy"});
   CHECK(wrong.code == 2);
@@ -185,7 +184,7 @@ TEST_CASE("event files below OUTPUT_DIR are metrics, too") {
   const fs::path project = cluster.project(R"(project: events
 train:
   resources: {cpus: 0.1, mem: 32}
-  run: cp -r )" + events.string() + R"(/. "$OUTPUT_DIR"
+  run: cp -r ')" + events.string() + R"('/. "$OUTPUT_DIR"
 )");
   CHECK(cluster.run({"train"}, project).code == 0);
   CHECK(cluster.run({"train", "--set", "train.metrics=[validation/epoch_loss, none]"}, project)

@@ -23,7 +23,7 @@ std::string keeps_what_it_did(const fs::path& gate) {
 }
 
 void kill_daemon(Cluster& cluster) {
-  for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("daemon run"));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST_CASE("a user's experiments wait for each other, those of others don't, and 
   const std::string list = cluster.run({"status", "-a"}).out;
   CHECK_MESSAGE((list.find("USER") != std::string::npos && list.find("bert") != std::string::npos), list);
 
-  for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("daemon run"));
   REQUIRE(submit_as(cluster, "anna", ends).code == 0);
   CHECK(status_of(cluster, "5")["state"] == "PENDING");
   CHECK(says(cluster.run({"why", "2"}), why));

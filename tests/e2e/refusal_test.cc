@@ -204,7 +204,7 @@ TEST_CASE("runner run: what makes no sense is refused before anything is dialled
   for (const auto& refusal : refusals) {
     std::vector<std::string> words = {"runner", "run", "--home", home};
     words.insert(words.end(), refusal.words.begin(), refusal.words.end());
-    const Output output = cluster.run(words, {}, std::chrono::seconds(5));
+    const Output output = cluster.run(words);
     CHECK_MESSAGE(output.code == 2, output.all());
     CHECK_MESSAGE(output.err.find(refusal.says) != std::string::npos, output.err);
     CHECK_MESSAGE(output.err.find("hint: ") != std::string::npos, output.err);
@@ -229,6 +229,8 @@ TEST_CASE("config.yml: what the host offers, and what a sync takes") {
 
 TEST_CASE("resources that no host can ever give are refused, naming the largest host") {
   Cluster cluster;
+  fs::create_directories(cluster.home());
+  write_file(cluster.home() / "config.yml", "host: {mem: 4GiB}\n");
   fs::path project =
       cluster.project("project: p\ntrain:\n  resources: {mem: 900GiB}\n  run: echo\n");
   Output output = cluster.run({"train"}, project);

@@ -102,7 +102,7 @@ TEST_CASE("who follows from afar goes on when the daemon there is another one") 
   const fs::path project = scene.cluster.project("project: p\ntrain: {run: \"echo before; cat " + go.string() + "\"}\n");
   Process train(scene.command_on_far({"train"}, project));
   train.wait_for("before");
-  for (const pid_t pid : scene.cluster.processes("daemon run")) kill(pid, SIGKILL);
+  kill_all(scene.cluster.processes("daemon run"));
   std::ofstream(go) << "meanwhile\n";
   const Output ended = train.wait();
   CHECK_MESSAGE(ended.code == 0, ended.all());

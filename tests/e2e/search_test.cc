@@ -66,7 +66,7 @@ TEST_CASE("a member ends early where others were better, also after a new daemon
   CHECK(third["ended_early"] == true);
   CHECK(third["reason"] == "ended early: loss=0.8 by epoch=2 is number 2 of 2, and only the best goes on");
 
-  for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("daemon run"));
   CHECK(member(cluster, "1.3")["ended_early"] == true);
   say(project, 2, "loss=0.6 epoch=2\n");   // its best was 0.3, with the last daemon
   say(project, 1, "loss=0.45 epoch=4\n");
@@ -90,7 +90,7 @@ TEST_CASE("a member ends early where others were better, also after a new daemon
   const Output shown = cluster.run({"status", "1"});
   CHECK_MESSAGE(says(shown, "3 finished (1 early)"), shown.all());
   const std::string csv = cluster.run({"compare", "1", "--csv"}).out;
-  CHECK_MESSAGE((csv.find("1.2,") < csv.find("1.1,") && csv.find("1.1,") < csv.find("1.3,")), csv);
+  CHECK_MESSAGE(has_in_order(csv, {"1.2,", "1.1,", "1.3,"}), csv);
 }
 
 TEST_CASE("others are measured by members that have ended by themselves, too, however soon that was") {

@@ -44,7 +44,7 @@ TEST_CASE("what is suspended gives back what it has, and goes on from what it ke
   CHECK(says(cluster.run({"suspend", "1"}), "1 is already suspended"));
   CHECK(says(cluster.run({"suspend", "1.train"}), "of the whole experiment: dtrain suspend 1"));
 
-  for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(cluster.processes("daemon run"));
   CHECK(state_now(cluster, "1") == "SUSPENDED");
   const Output resumed = cluster.run({"resume"}, project);
   CHECK_MESSAGE(resumed.code == 0, resumed.all());

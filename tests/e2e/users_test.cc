@@ -63,7 +63,7 @@ train:
   env: [WORD]
   run: >-
     echo $(cat data) and $WORD; mkdir -p "$OUTPUT_DIR/a b/empty"; cp data "$OUTPUT_DIR/a b/c"; chmod 640 "$OUTPUT_DIR/a b/c";
-    ln -s c "$OUTPUT_DIR/a b/link"; ln -s /etc/hostname "$OUTPUT_DIR/out"; head -c 3000000 /dev/zero > "$OUTPUT_DIR/zeros"; cp -r )" + events.string() + R"(/. "$OUTPUT_DIR"
+    ln -s c "$OUTPUT_DIR/a b/link"; ln -s /etc/hostname "$OUTPUT_DIR/out"; head -c 3000000 /dev/zero > "$OUTPUT_DIR/zeros"; cp -r ')" + events.string() + R"('/. "$OUTPUT_DIR"
 )"}, {"data", "what is here"}});
   Command training = people.command("anna", {"train"}, project);
   training.env["WORD"] = "a secret";
@@ -242,7 +242,7 @@ TEST_CASE("who follows by a key goes on when the daemon is another one, and when
   const fs::path project = people.cluster.project("project: p\ntrain: {run: \"echo before; cat " + gate.string() + "\"}\n");
   Process train(people.command("anna", {"train"}, project));
   train.wait_for("before");
-  for (const pid_t pid : people.cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(people.cluster.processes("daemon run"));
   train.wait_for("the daemon is away");
   std::ofstream(gate) << "meanwhile\n";
   const Output ended = train.wait();
@@ -270,7 +270,7 @@ TEST_CASE("a key that is another's file, a host's, or of another daemon, is refu
   CHECK(joining.code == 2);
   CHECK_MESSAGE(says(joining, "is a person's key, and no host joins by it"), joining.all());
   // The daemon has lost its keys, and made others.
-  for (const pid_t pid : people.cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  kill_all(people.cluster.processes("daemon run"));
   fs::remove_all(people.cluster.home() / "keys");
   Command daemon = people.cluster.command({"daemon", "start"});
   daemon.netns = people.network.netns(0);

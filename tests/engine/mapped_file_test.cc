@@ -10,6 +10,7 @@
 
 #include "schema/fd.h"
 #include "tests/engine/scratch.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain::engine {
 namespace {
@@ -34,8 +35,7 @@ TEST_CASE("what is asked for is in memory before anyone reads it") {
   const std::byte* const asked = file->bytes().data() + 256 * page - 2;  // across the end of a page
   const std::array pages = {asked, asked + 2};
   if (is_resident(pages[0]) || is_resident(pages[1])) {
-    MESSAGE("skipped: this file system keeps its files in memory");
-    return;
+    return tests::say_skipped("this file system keeps its files in memory");
   }
   file->ask_for(asked, 4);
   for (const std::byte* const at : pages) {

@@ -13,7 +13,7 @@ constexpr int64_t kTries = tests::kSanitized ? 3 : 8;
 void check_failing(const Json& changes, cudaError_t error, emulated::Failing failing, int64_t calls, int64_t tries) {
   const Folder folder;
   const int64_t apart = std::max<int64_t>(1, calls / tries);
-  int64_t n = 1 + static_cast<int64_t>(std::random_device{}()) % apart;
+  int64_t n = 1 + static_cast<int64_t>(std::random_device{}()) % apart, failed = 0, ended = 0;
   for (bool has_failed = true; has_failed; n += apart) {
     CAPTURE(n);
     static_cast<void>(cudaGetLastError());  // of the training before, which would have ended the process
@@ -23,11 +23,16 @@ void check_failing(const Json& changes, cudaError_t error, emulated::Failing fai
     has_failed = emulated::stop_failing();
     CHECK(emulated::device_bytes() == 0);
     fs::remove_all(folder.path / "out");
+    failed += has_failed ? 1 : 0;
     if (status.ok()) continue;
+    ++ended;
     CHECK(has_failed);
     CHECK_MESSAGE(status.error().code != Code::DeadlineExceeded, status.error().message);
   }
   CHECK(n > calls / 2);
+  // What fails in the end, or leaves something uncleared that nobody reads, ends nothing.
+  CHECK(ended > 0);
+  if (failing != emulated::Failing::OnceOfClears) CHECK(2 * ended >= failed);
 }
 
 TEST_CASE("a call of CUDA that fails ends a training, whichever it is") {

@@ -186,6 +186,21 @@ void Cluster::stop() {
   }
 }
 
+// Who waits for another of them may be gone before it is its turn.
+void kill_all(const std::vector<pid_t>& pids) {
+  REQUIRE(!pids.empty());
+  for (const pid_t pid : pids) REQUIRE((::kill(pid, SIGKILL) == 0 || errno == ESRCH));
+}
+
+bool has_in_order(const std::string& text, const std::vector<std::string>& words) {
+  size_t at = 0;
+  for (const std::string& word : words) {
+    at = text.find(word, at);
+    if (at == std::string::npos) return false;
+  }
+  return true;
+}
+
 void write_file(const fs::path& path, const std::string& bytes) {
   std::ofstream file(path, std::ios::binary);
   file << bytes;

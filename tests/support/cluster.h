@@ -73,6 +73,12 @@ class Cluster {
   bool stopped_ = false;
 };
 
+// With -9; fails the test when there is none.
+void kill_all(const std::vector<pid_t>& pids);
+
+// Each of the words is there, behind the one before.
+bool has_in_order(const std::string& text, const std::vector<std::string>& words);
+
 void write_file(const fs::path& path, const std::string& bytes);
 std::string read_file(const fs::path& path);  // fails the test when it can't be read
 

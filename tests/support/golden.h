@@ -25,6 +25,7 @@ inline std::vector<std::filesystem::path> golden_files(const std::string& folder
   for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(TESTDATA) / folder)) {
     if (entry.path().extension() == extension) files.push_back(entry.path());
   }
+  REQUIRE(!files.empty());
   std::sort(files.begin(), files.end());
   return files;
 }

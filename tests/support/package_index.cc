@@ -8,7 +8,7 @@ bool index_answers(const Cluster& cluster) {
   Command command;
   command.argv = {"python3", "-m", "venv", venv};
   if (run(command).code != 0) return false;
-  command.argv = {venv + "/bin/pip", "download", "--quiet", "--no-deps", "--dest", venv, "six==1.16.0"};
+  command.argv = {venv + "/bin/pip", "download", "--quiet", "--retries", "0", "--timeout", "10", "--no-deps", "--dest", venv, "six==1.16.0"};
   return run(command).code == 0;
 }
 

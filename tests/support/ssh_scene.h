@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,7 +35,12 @@ struct SshScene {
   }
   std::string unavailable() const {
     if (!network.unavailable().empty()) return network.unavailable();
-    return ::access("/usr/sbin/sshd", X_OK) == 0 ? "" : "/usr/sbin/sshd is not installed";
+    if (::access("/usr/sbin/sshd", X_OK) != 0) return "/usr/sbin/sshd is not installed";
+    std::ifstream shadow("/etc/shadow");
+    for (std::string line; std::getline(shadow, line);) {
+      if (line.starts_with("root:!")) return "root's account is locked, which sshd lets nobody in to";
+    }
+    return "";
   }
   void make_key(const std::string& name) {
     const Output made = run({.argv = {"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", (ssh / name).string()},

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/project.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -293,7 +295,8 @@ TEST_CASE("so it is in tests of one level") {
 }
 
 TEST_CASE("the look at a text sees what it declares in unnamed namespaces") {
-  const fs::path file = fs::temp_directory_path() / ("names-" + std::to_string(std::hash<std::string>()(__FILE__)) + ".cc");
+  const dtrain::test::TemporaryFolder folder;
+  const fs::path file = folder / "names.cc";
   std::ofstream(file) << R"code(#include <a>
 namespace dtrain::cli {
 namespace {
@@ -312,7 +315,6 @@ class Shown {};
 )code";
   std::vector<std::string> names;
   for (const Declared& each : declarations_of(file)) names.push_back((each.is_unnamed ? "~" : "") + each.scope + " " + each.name);
-  fs::remove(file);
   CHECK(names == std::vector<std::string>{"~dtrain::cli kMost", "~dtrain::cli kText", "~dtrain::cli Row", "~dtrain::cli Kind",
                                           "~dtrain::cli Json", "~dtrain::cli twice", "~dtrain::cli twice", "dtrain::cli shown",
                                           "dtrain::cli Shown"});

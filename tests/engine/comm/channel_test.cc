@@ -163,11 +163,11 @@ TEST_CASE("who waits for another one itself is not named, but that one") {
 }
 
 TEST_CASE("who computes since data came slowly is waited for a deadline from then on") {
-  // The last one says nothing from 0.75 s after the last time that it was asked.
+  // The last one says nothing from 1.5 s after the last time that it was asked.
   const auto texts = in_line({0, 1, 2}, [](InLine& one) -> Status {
-    if (one.is_last()) TRY(one.seem_to_move(1.75));
-    for (const auto busy = Deadline::after(0.9); one.is_last() && !busy.expired();) std::this_thread::yield();
-    return one.pass_on(Deadline::after(1));
+    if (one.is_last()) TRY(one.seem_to_move(3.5));
+    for (const auto busy = Deadline::after(1.7); one.is_last() && !busy.expired();) std::this_thread::yield();
+    return one.pass_on(Deadline::after(2));
   });
   for (const std::string& text : texts) CHECK_MESSAGE(text == "passed", text);
 }

@@ -278,14 +278,17 @@ TEST_CASE("the newest is found while another training writes, and keeps no more 
   const TemporaryFolder folder(memory());
   Checkpoints checkpoints = open(folder / "c", 1);
   REQUIRE(checkpoints.save(1, Content(1, 50).content()).ok());
-  std::atomic<bool> over = false;
+  constexpr int kSaves = 50;
+  std::atomic<bool> over = false, failed = false;
+  std::atomic<int> saved = 0;
   std::thread writer([&] {
-    for (int64_t step = 2; !over; ++step) (void)checkpoints.save(step, Content(step, 50).content());
+    for (int64_t step = 2; !over && !failed; ++step) checkpoints.save(step, Content(step, 50).content()).ok() ? void(++saved) : void(failed = true);
   });
   int missed = 0;
-  for (int look = 0; look < 1000; ++look) missed += newest_checkpoint(folder / "c") ? 0 : 1;
+  for (int look = 0; (look < 1000 || saved < kSaves) && !failed; ++look) missed += newest_checkpoint(folder / "c") ? 0 : 1;
   over = true;
   writer.join();
+  CHECK(!failed);
   CHECK(missed == 0);
 }
 

@@ -3,6 +3,7 @@
 //   python3 -m venv venv && venv/bin/pip install numpy safetensors tensorboard
 //   DTRAIN_TEST_PYTHON=venv/bin/python build/release/bin/engine_tests --source-file='*packages*'
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <string>
@@ -42,7 +43,7 @@ TEST_CASE("safetensors and tensorboard read what was written") {
     for (int step = 5; step <= 8; ++step) second->scalar("loss", step, 2.0 / step);
   }
   const std::string command =
-      std::string(python) + " " SOURCE_DIR "/tests/engine/with_packages.py " + folder.path().native();
+      fmt::format("'{}' '{}/tests/engine/with_packages.py' '{}'", python, SOURCE_DIR, folder.path().native());
   CHECK(std::system(command.c_str()) == 0);
 }
 

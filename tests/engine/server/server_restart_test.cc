@@ -321,7 +321,7 @@ TEST_CASE("sync: worker 0 may still test for longer than the deadline when a ser
 
 TEST_CASE("a server has the whole deadline to start again, however long its answer had been waited for") {
   EngineSpec spec = spec_of(ServerMode::Sync);
-  spec.deadline_seconds = 4;
+  spec.deadline_seconds = 6;
   const Layout layout = test_layout();
   Processes servers(spec, layout, 1, 2);
   const auto first = join(servers.worker(0), layout), second = join(servers.worker(1), layout);
@@ -329,9 +329,9 @@ TEST_CASE("a server has the whole deadline to start again, however long its answ
   Arena params(grads.size()), others(grads.size());
   const NodeSums left{0, 4, grads.data()}, right{4, 8, grads.data()};
   auto waits = std::async(std::launch::async, [&] { return first->push_step({&left, 1}, {.rows = 1}, 0.1, params.data()); });
-  CHECK(waits.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
+  CHECK(waits.wait_for(std::chrono::milliseconds(3500)) == std::future_status::timeout);
   servers.end(0, SIGKILL);
-  REQUIRE(waits.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
+  REQUIRE(waits.wait_for(std::chrono::milliseconds(3500)) == std::future_status::timeout);
   servers.restart(0);
   require_ok(second->push_step({&right, 1}, {.rows = 1}, 0.1, others.data()));
   require_ok(waits.get());

@@ -13,7 +13,7 @@ namespace {
 
 // What local_runner_program says.
 std::string said(const std::string& arguments) {
-  FILE* output = ::popen((BIN_DIR "/local_runner_program " + arguments).c_str(), "r");
+  FILE* output = ::popen(("'" BIN_DIR "/local_runner_program' " + arguments).c_str(), "r");
   REQUIRE(output != nullptr);
   std::array<char, 100> line = {};
   const char* read = std::fgets(line.data(), line.size(), output);

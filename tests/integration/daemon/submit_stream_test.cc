@@ -267,7 +267,7 @@ TEST_CASE("nothing stays of a submission that the database has no room for") {
 
 TEST_CASE("a submission that goes silent ends, and holds up nobody who removes what is not needed") {
   test::TemporaryFolder folder;
-  ServedDaemon daemon(home_below(folder.path()), std::chrono::minutes(1), {}, std::chrono::milliseconds(20));
+  ServedDaemon daemon(home_below(folder.path()), std::chrono::minutes(1), {}, std::chrono::milliseconds(500));
   grpc::Status status;
   bool done = false;
   size_t replies = 0;

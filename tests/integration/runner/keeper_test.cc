@@ -381,7 +381,7 @@ TEST_CASE("a lease that is not renewed ends the replicas") {
 
 TEST_CASE("whoever sees the end of its lease too late has used up its grace") {
   KeptLaunch kept;
-  kept.launch().lease_ms = 1'000;
+  kept.launch().lease_ms = 4'000;   // until it is stopped
   kept.launch().grace_ms = 200;
   const ReplicaId id = kept.add(1, {"--exit-on", "15", "7", "--print", "ready", "--hang"});
   kept.start();

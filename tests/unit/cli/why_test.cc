@@ -75,6 +75,11 @@ TEST_CASE("what no program did by itself has a hint at how to go on") {
   }
   reply.mutable_experiment()->set_reason("4.train: exit code 1");
   CHECK(find_why(reply).hint.empty());
+  reply.mutable_experiment()->set_reason("4.train: exit code 127");
+  reply.set_spec_yaml("project: p\ntrain: {run: python train.py}\n");
+  CHECK(find_why(reply).hint.starts_with("no such command was found: PATH is that of whoever started the daemon"));
+  reply.set_spec_yaml("project: p\ntrain: {image: python, run: pyton train.py}\n");
+  CHECK(find_why(reply).hint.empty());
   reply.mutable_experiment()->set_reason("4.train: exit code 2");
   reply.mutable_experiment()->set_exit_code(2);
   CHECK(find_why(reply).hint.empty());

@@ -146,9 +146,8 @@ Result<int> status(const CommandContext& context) {
       fmt::print("{}", daemon_json(home, nullptr, stopped_by_hand, nullptr));
     } else {
       fmt::print("No daemon runs for {}.\n{}\n", home.root.string(),
-                 stopped_by_hand
-                     ? "It was stopped by hand; start it again: dtrain daemon start"
-                     : "The next command that needs one starts it; or: dtrain daemon start");
+                 as_called(stopped_by_hand ? "It was stopped by hand; start it again: dtrain daemon start"
+                                           : "The next command that needs one starts it; or: dtrain daemon start"));
     }
     return 1;
   }
@@ -174,9 +173,9 @@ std::string render_shutdown(const pb::ShutdownReply& reply, uint64_t pid) {
   out += fmt::format("{} on without it:\n",
                      count == 1 ? "1 replica goes" : fmt::format("{} replicas go", count));
   for (const std::string& id : reply.left_running()) out += fmt::format("  {}\n", id);
-  out +=
+  out += as_called(
       "Until the next dtrain daemon start nothing is placed, and parameter servers do not end with "
-      "their experiment.\n";
+      "their experiment.\n");
   return out;
 }
 

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/remote.h"
+
 namespace dtrain::cli {
 
 namespace {
@@ -78,13 +80,13 @@ std::string_view word_of(Code code) {
 
 std::string error_text(const Error& error) {
   std::string text = fmt::format("dtrain: {}\n", printable(error.message));
-  if (!error.hint.empty()) text += fmt::format("  hint: {}\n", printable(error.hint));
+  if (!error.hint.empty()) text += fmt::format("  hint: {}\n", printable(as_called(error.hint)));
   return text;
 }
 
 std::string error_json(const Error& error) {
   nlohmann::ordered_json fields = {
-      {"code", word_of(error.code)}, {"message", error.message}, {"hint", error.hint}};
+      {"code", word_of(error.code)}, {"message", error.message}, {"hint", as_called(error.hint)}};
   const nlohmann::ordered_json whole = {{"error", std::move(fields)}};
   return whole.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -98,12 +100,12 @@ void print_error(const Error& error, bool json) {
 
 void warn(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) {
-    if (!warning.empty()) fmt::print(stderr, "Warning: {}\n", warning);
+    if (!warning.empty()) fmt::print(stderr, "Warning: {}\n", as_called(warning));
   }
 }
 
 void tell(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) fmt::print(stderr, "Note: {}\n", note);
+  for (const std::string& note : notes) fmt::print(stderr, "Note: {}\n", as_called(note));
 }
 
 }  // namespace dtrain::cli

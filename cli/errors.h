@@ -13,8 +13,8 @@ namespace dtrain::cli {
 // (no room, no permission). 1 for what broke on the way, whose outcome may be unknown.
 int exit_code_of(const Error& error);
 
-// "dtrain: message" and, when there is one, "  hint: ...". Every line of a message of several lines
-// is kept; control characters are shown as \xNN.
+// "dtrain: message" and, when there is one, "  hint: ...", whose commands are named as this one was called (cli/remote.h).
+// Every line of a message of several lines is kept; control characters are shown as \xNN.
 std::string error_text(const Error& error);
 // {"error":{"code":"not found","message":...,"hint":...}}
 std::string error_json(const Error& error);

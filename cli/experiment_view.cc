@@ -10,6 +10,7 @@
 #include "cli/host_names.h"
 #include "cli/list_view.h"
 #include "cli/measure.h"
+#include "cli/remote.h"
 #include "cli/roles_text.h"
 #include "cli/table.h"
 #include "cli/words.h"
@@ -272,7 +273,7 @@ std::string render_fields(const pb::ShowReply& reply, const View& view, const Wh
   fields.add("Reason", reason_beside(info));
   fields.add_line("Last Line", telling_line(why));
   if (why.log_tells) fields.add("Log", why.log_command);
-  fields.add("Hint", info.hint());
+  fields.add("Hint", as_called(info.hint()));
   fields.add("Submitted", moment(info.submitted_unix_ms(), view));
   fields.add("Started", moment(info.started_unix_ms(), view));
   fields.add("Finished", moment(info.finished_unix_ms(), view));
@@ -318,8 +319,8 @@ std::string render_one(const pb::ReplicaInfo& replica, const pb::ShowReply& repl
     fields.add("Read", human_size(replica.read_bytes()));
     fields.add("Written", human_size(replica.written_bytes()));
   }
-  fields.add("Log", fmt::format("dtrain logs {}", replica.id()));
-  return fields.text();
+  fields.add("Log", fmt::format("{} logs {}", called(), replica.id()));
+  return fields.text(view.screen);
 }
 
 }  // namespace
@@ -329,7 +330,7 @@ std::string render_experiment(const pb::ShowReply& reply, const View& view, cons
   if (!reply.experiment().metrics().empty()) out += "\n" + render_metrics(reply.experiment(), view);
   if (!reply.members().empty()) out += "\n" + render_members(reply, view);
   if (reply.members_left_out() > 0) {
-    out += fmt::format("  ({} more: dtrain status {}.MEMBER shows one)\n", reply.members_left_out(),
+    out += fmt::format("  ({} more: {} status {}.MEMBER shows one)\n", reply.members_left_out(), called(),
                        reply.experiment().id());
   }
   if (!reply.replicas().empty()) {

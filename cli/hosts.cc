@@ -14,6 +14,7 @@
 #include "cli/hosts_test.h"
 #include "cli/json_output.h"
 #include "cli/key_file.h"
+#include "cli/remote.h"
 #include "cli/table.h"
 #include "cli/words.h"
 
@@ -44,7 +45,7 @@ void append_notes(std::string& out, const pb::HostInfo& host, const std::string&
              : fmt::format("away for {}; nothing is placed there until its runner is back",
                            human_duration(host.last_contact_ms())));
   }
-  if (host.drained()) note("drained; what runs there goes on, and nothing more is placed there until `dtrain hosts undrain`");
+  if (host.drained()) note("drained; what runs there goes on, and nothing more is placed there until `" + called() + " hosts undrain`");
   if (host.connected() && host.address().empty() && !is_alone) {
     note("no address, so no gang is spread over it and others: set `address` below `host:` in its "
          "config.yml, or join it with --address");
@@ -160,13 +161,13 @@ Result<int> drain(const std::string& host, bool undrain, const CommandContext& c
     fmt::print("{} takes replicas{}\n", reply.name(), reply.changed() ? " again" : ", as before");
     return 0;
   }
-  fmt::print("{} takes nothing more{}; dtrain hosts undrain {} has it do so again\n", reply.name(),
-             reply.changed() ? "" : ", as before", host);   // as it was called here: two may have one name
+  fmt::print("{} takes nothing more{}; {} hosts undrain {} has it do so again\n", reply.name(),
+             reply.changed() ? "" : ", as before", called(), host);   // as it was called here: two may have one name
   if (reply.experiments().empty()) {
     fmt::print("Nothing runs there\n");
   } else {
-    fmt::print("There goes on what it has: {}. dtrain wait {} waits for that, dtrain kill ends it\n",
-               fmt::join(reply.experiments(), ", "), fmt::join(reply.experiments(), " "));
+    fmt::print("There goes on what it has: {0}. {1} wait {2} waits for that, {1} kill ends it\n",
+               fmt::join(reply.experiments(), ", "), called(), fmt::join(reply.experiments(), " "));
   }
   return 0;
 }

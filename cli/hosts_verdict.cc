@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cli/escapes.h"
+#include "cli/remote.h"
 #include "cli/table.h"
 #include "cli/words.h"
 
@@ -91,7 +92,7 @@ class Judgement {
 
  private:
   void add(std::string host, std::string other, std::string text, std::string hint) {
-    troubles_.push_back({std::move(host), std::move(other), std::move(text), std::move(hint)});
+    troubles_.push_back({std::move(host), std::move(other), std::move(text), as_called(std::move(hint))});
   }
   void add(const TestedHost& host, std::string text, std::string hint) { add(name_of_host(host), "", name_of_host(host) + " " + text, std::move(hint)); }
 

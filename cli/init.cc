@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/new_file.h"
+#include "cli/remote.h"
 #include "cli/spec_source.h"
 #include "cli/words.h"
 #include "schema/quote.h"
@@ -44,8 +45,8 @@ Result<int> init(const InitOptions& options) {
   TRY(write_new_file(options.file, yaml, 0666,
                       fmt::format("dtrain check -f {} looks for mistakes in it", options.file)));
   const bool is_found = options.file == InitOptions().file;
-  fmt::print("Wrote {} for project {}. Put your command into `run`, then: dtrain train{}\n",
-             options.file, project, is_found ? "" : " -f " + shell_quoted(options.file));
+  fmt::print("Wrote {} for project {}. Put your command into `run`, then: {} train{}\n",
+             options.file, project, called(), is_found ? "" : " -f " + shell_quoted(options.file));
   return 0;
 }
 

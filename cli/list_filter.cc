@@ -90,7 +90,7 @@ std::string render_none_matching(const ListFilter& filter, bool all, bool of_pro
   const bool live_only = !all && filter.states.empty();
   text += filter.states.empty() ? (live_only ? " waits or runs" : " is there")
                                 : fmt::format(" is {}", fmt::join(words_of(filter.states), " or "));
-  if (live_only) text += fmt::format(". dtrain status -a{}{} looks at ended ones, too", filter.text(), of_project ? " --project" : "");
+  if (live_only) text += fmt::format(". {} status -a{}{} looks at ended ones, too", called(), filter.text(), of_project ? " --project" : "");
   return text + "\n";
 }
 

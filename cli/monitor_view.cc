@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/monitor.h"
+#include "cli/remote.h"
 #include "cli/table.h"
 #include "cli/words.h"
 #include "schema/ids.h"
@@ -221,7 +222,7 @@ std::string first_rows(const std::string& text, size_t rows, const std::string& 
   size_t end = 0;
   for (size_t row = 1; row < rows; ++row) end = text.find('\n', end) + 1;
   const std::string more =
-      fmt::format("+{} more lines; one replica alone: dtrain monitor {}", lines - rows + 1, example);
+      fmt::format("+{} more lines; one replica alone: {} monitor {}", lines - rows + 1, called(), example);
   return text.substr(0, end) + paint(cut_to_width(more, screen.width - 1), Ink::Dim, screen.colours) + "\n";
 }
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <vector>
 
+#include "cli/remote.h"
 #include "cli/terminal.h"
 #include "schema/quote.h"
 #include "schema/suggest.h"
@@ -44,7 +45,7 @@ std::string render_overview(std::span<const Command> commands, size_t width) {
     group = command.group;
     text += fmt::format("  {:<14}{}\n", command.name, wrapped(command.summary, width, 16));
   }
-  return text + "\n" + wrapped("First time here: dtrain init, then dtrain train. More of one: dtrain COMMAND --help", width, 0) + "\n" +
+  return text + "\n" + wrapped(as_called("First time here: dtrain init, then dtrain train. More of one: dtrain COMMAND --help"), width, 0) + "\n" +
          wrapped("With the daemon of another machine, by SSH: dtrain --on user@host COMMAND, or DTRAIN_ON", width, 0) + "\n";
 }
 

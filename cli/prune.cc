@@ -9,6 +9,7 @@
 #include "cli/connection.h"
 #include "cli/id_ranges.h"
 #include "cli/json_output.h"
+#include "cli/remote.h"
 #include "cli/words.h"
 #include "schema/ids.h"
 #include "schema/quote.h"
@@ -127,7 +128,7 @@ std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& a
     const bool experiments = asked.numbers_size() > 0 || asked.older_than_ms() > 0;
     const bool hosts = asked.environments() || asked.trees();
     if (!experiments && !hosts) {
-      return "Nothing to forget: dtrain prune ID, --older-than 30d, --environments or --cache says what\n";
+      return as_called("Nothing to forget: dtrain prune ID, --older-than 30d, --environments or --cache says what\n");
     }
     if (!experiments) return "T" + nothing_unused(asked).substr(1) + "\n";
     return fmt::format("Nothing to forget: nothing ended so long ago{}\n", hosts ? ", and " + nothing_unused(asked) : "");

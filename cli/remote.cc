@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 
@@ -26,6 +27,7 @@ namespace dtrain::cli {
 namespace {
 
 constexpr const char* kVariable = "DTRAIN_ON";
+constexpr const char* kCalledVariable = "DTRAIN_CALLED";   // to who runs over there: how it was called here
 constexpr size_t kNoiseMax = 64 << 10;   // that a shell over there may say before
 
 // $1: SSH with its options; $2: options of ours; $3: the machine; $4: the command.
@@ -45,8 +47,8 @@ Status check_machine(const std::string& machine) {
 // As one word for SSH. The login shell over there may be any.
 std::string command_there(const std::vector<std::string>& words) {
   std::string command = "sh -c ";
-  command += shell_quoted(R"sh(PATH="$PATH:$HOME/.local/bin:/usr/local/bin" DTRAIN_PROJECT="$0"; export PATH DTRAIN_PROJECT; unset DTRAIN_ON; command -v dtrain > /dev/null || { echo "dtrain: there is none over there, in PATH, ~/.local/bin or /usr/local/bin" >&2; exit 127; }; exec dtrain "$@")sh");
-  command += " " + shell_quoted(project_dir());
+  command += shell_quoted(R"sh(PATH="$PATH:$HOME/.local/bin:/usr/local/bin" DTRAIN_PROJECT="$0" DTRAIN_CALLED="$1"; shift; export PATH DTRAIN_PROJECT DTRAIN_CALLED; unset DTRAIN_ON; command -v dtrain > /dev/null || { echo "dtrain: there is none over there, in PATH, ~/.local/bin or /usr/local/bin" >&2; exit 127; }; exec dtrain "$@")sh");
+  command += " " + shell_quoted(project_dir()) + " " + shell_quoted(called());
   for (const std::string& word : words) command += " " + shell_quoted(word);
   return command;
 }
@@ -154,7 +156,32 @@ const std::string& called() {
   return called_as();
 }
 
+std::string as_called(std::string text) {
+  constexpr std::string_view kOwn = "dtrain ";
+  // All that speak to the daemon.
+  constexpr std::array kCommands = {"train", "status", "logs", "monitor", "kill", "compare", "why", "wait", "exec", "port-forward", "rerun",
+                                    "checkout", "suspend", "resume", "output", "tensorboard", "prune", "export", "hosts", "users", "daemon"};
+  const auto is_of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_'; };
+  if (called() == "dtrain") return text;
+  for (size_t at = text.find(kOwn); at != text.npos; at = text.find(kOwn, at + 1)) {
+    const std::string_view rest = std::string_view(text).substr(at + kOwn.size());
+    const std::string_view word = rest.substr(0, std::ranges::find_if_not(rest, is_of_word) - rest.begin());
+    const bool is_whole = at == 0 || (!is_of_word(text[at - 1]) && text[at - 1] != '/' && text[at - 1] != '.');
+    const size_t end = rest.find('`');
+    const bool is_for_elsewhere = at > 0 && text[at - 1] == '`' && end != rest.npos && rest.substr(end).starts_with("`, where ");
+    if (!is_whole || is_for_elsewhere || std::ranges::find(kCommands, word) == kCommands.end()) continue;
+    text.replace(at, kOwn.size() - 1, called());
+    at += called().size();
+  }
+  return text;
+}
+
 Status take_remote_machine(std::vector<std::string>& words) {
+  // By a dtrain of another machine; not for what this one starts.
+  if (const char* told = std::getenv(kCalledVariable); told != nullptr) {
+    if (*told != '\0') called_as() = told;
+    unsetenv(kCalledVariable);
+  }
   if (!words.empty() && (words[0] == "--on" || words[0].starts_with("--on="))) {
     const bool is_apart = words[0] == "--on";
     if (is_apart && words.size() < 2) {
@@ -164,19 +191,19 @@ Status take_remote_machine(std::vector<std::string>& words) {
     words.erase(words.begin(), words.begin() + (is_apart ? 2 : 1));
     TRY(check_machine(machine));
     if (is_key(machine) && !machine.starts_with('/')) {
-      called_as() = fmt::format("dtrain --on {}", machine);
+      called_as() = fmt::format("dtrain --on {}", shell_quoted(machine));
       std::error_code failed;
       setenv(kVariable, std::filesystem::absolute(machine, failed).c_str(), 1);
       return ok();
     }
-    if (remote_machine() != machine) called_as() = fmt::format("dtrain --on {}", machine);
+    if (remote_machine() != machine) called_as() = fmt::format("dtrain --on {}", shell_quoted(machine));
     setenv(kVariable, machine.c_str(), 1);
   }
   return remote_machine().empty() ? ok() : check_machine(remote_machine());
 }
 
 bool is_for_there(const std::vector<std::string>& words) {
-  constexpr std::array kThere = {"status", "logs", "monitor", "kill", "compare", "why", "wait", "prune", "hosts", "daemon"};
+  constexpr std::array kThere = {"status", "logs", "monitor", "kill", "compare", "why", "prune", "hosts", "daemon"};
   if (words.empty() || remote_machine().empty() || is_by_key()) return false;
   return std::ranges::find(kThere, words[0]) != kThere.end();
 }

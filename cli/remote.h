@@ -29,7 +29,11 @@ Status check_not_by_key(std::string_view what);
 Status take_remote_machine(std::vector<std::string>& words);
 
 // What a command to be typed begins with: "dtrain", or where only the command line names the machine, "dtrain --on MACHINE".
+// Over there it is what it is over here.
 const std::string& called();
+// A text for people in which `dtrain status` and the like are so. Of commands that need no daemon, and of those that are
+// for another machine (`...`, where it runs), it leaves the words alone.
+std::string as_called(std::string text);
 
 // Whether a command is to run over there.
 bool is_for_there(const std::vector<std::string>& words);

@@ -10,6 +10,7 @@
 #include "cli/connection.h"
 #include "cli/json_output.h"
 #include "cli/key_file.h"
+#include "cli/remote.h"
 #include "cli/table.h"
 #include "cli/users.h"
 #include "cli/view.h"
@@ -52,7 +53,7 @@ Result<int> revoke_user(const std::string& name, const CommandContext& context) 
   TRY(const pb::RevokeUserReply reply, connection.revoke_user(request));
   fmt::print("{}'s key opens nothing any more\n", name);
   if (!reply.live().empty()) {
-    fmt::print("There goes on what is theirs: {}. dtrain kill {} ends it\n", fmt::join(reply.live(), ", "), fmt::join(reply.live(), " "));
+    fmt::print("There goes on what is theirs: {}. {} kill {} ends it\n", fmt::join(reply.live(), ", "), called(), fmt::join(reply.live(), " "));
   }
   return 0;
 }
@@ -76,7 +77,7 @@ std::string render_users(const pb::UsersReply& reply, const Screen& screen) {
     out = render(table, screen);
   }
   if (!reply.user().empty()) return out + fmt::format("You are {}\n", reply.user());
-  return out.empty() ? "Nobody has a key: `dtrain users invite NAME` makes one\n" : out;
+  return out.empty() ? as_called("Nobody has a key: `dtrain users invite NAME` makes one\n") : out;
 }
 
 Run declare_users(Options& options, CommandContext& context) {

@@ -13,6 +13,7 @@
 #include "cli/experiment_view.h"
 #include "cli/fields.h"
 #include "cli/json_output.h"
+#include "cli/remote.h"
 #include "cli/watch_view.h"
 #include "cli/words.h"
 #include "schema/ids.h"
@@ -146,6 +147,7 @@ Why find_why(const pb::ShowReply& reply) {
       why.hint = fmt::format("dtrain why {}", member.id());
       break;
     }
+    why.hint = as_called(std::move(why.hint));
     return why;
   }
   if (why.reason.empty()) why.reason = usual_reason(reply);
@@ -158,12 +160,14 @@ Why find_why(const pb::ShowReply& reply) {
       why.log_tells = cause->what.find("exit code") != std::string::npos;
     }
   }
+  if (state == State::Suspended && why.hint.empty()) why.hint = fmt::format("dtrain resume {} lets it go on", info.id());
   if (state == State::Failed && why.hint.empty()) why.hint = failure_hint(reply, why.reason);
   if (info.started_unix_ms() != 0 || state == State::Building) {
     const std::string of = why.replica.empty() ? info.id() : why.replica;
     why.log_command =
-        fmt::format("dtrain logs {}{}", of, is_terminal(state) ? " --tail 50" : " -f");
+        fmt::format("{} logs {}{}", called(), of, is_terminal(state) ? " --tail 50" : " -f");
   }
+  why.hint = as_called(std::move(why.hint));
   return why;
 }
 
@@ -201,7 +205,7 @@ std::string render_why(const pb::ExperimentInfo& info, const Why& why, const Vie
   fields.add("Why", why.reason);
   fields.add("Hint", why.hint);
   fields.add("Log", why.log_command);
-  std::string text = fields.text();
+  std::string text = fields.text(view.screen);
   if (!why.log_lines.empty()) text += last_lines_text(why.replica, why.log_lines, view.screen.colours);
   return text;
 }

@@ -161,7 +161,7 @@ Status ClientApi::plan_for(const Person& person, const pb::PlanRequest& request,
   const Placed& placed = std::get<Placed>(placement);
   reply.set_notice(placed.notice);
   reply.set_wait_reason(over_quota);
-  if (spec.suspend) reply.set_wait_reason("it begins suspended, until: dtrain resume");
+  if (spec.suspend) reply.set_wait_reason("it begins suspended, until `resume`");
   if (!spec.suspend && !awaited.empty()) reply.set_wait_reason(awaited);
   for (const Seat& seat : placed.seats) {
     pb::SeatInfo& info = *reply.add_seats();

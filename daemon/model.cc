@@ -33,7 +33,7 @@ Experiment first_state(const std::shared_ptr<const Submission>& submission, uint
   return experiment;
 }
 
-std::string suspended_text(const ExperimentId& id) { return fmt::format("suspended until: dtrain resume {}", to_string(id)); }
+std::string suspended_text(const ExperimentId& id) { return fmt::format("suspended until `resume {}`", to_string(id)); }
 
 State state_of(const Experiment& experiment) {
   if (experiment.over) return experiment.outcome->state;

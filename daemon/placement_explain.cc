@@ -391,7 +391,7 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
         return Waits{fmt::format("waits for {}, which is not connected", free.host->name)};
       }
       if (free.drained) {
-        return Waits{fmt::format("waits for {0}, which is drained: `dtrain hosts undrain {0}` has it take replicas again", free.host->name)};
+        return Waits{fmt::format("waits for {0}, which is drained until `hosts undrain {0}`", free.host->name)};
       }
       return Waits{fmt::format("waits for {}, which still ends replicas of an earlier attempt",
                                free.host->name)};

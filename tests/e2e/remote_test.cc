@@ -91,7 +91,28 @@ TEST_CASE("what was set for it runs again, and a failure has its exit code here"
   CHECK_MESSAGE(again.code == 0, again.all());
   CHECK_MESSAGE(again.out.find("again") != std::string::npos, again.out);
   CHECK(!fs::exists(project / "runs"));
-  CHECK(scene.on_far({"status", "9"}, project).code == 2);
+  const Output unknown = scene.on_far({"status", "9"}, project);
+  CHECK(unknown.code == 2);
+  CHECK_MESSAGE(says(unknown, "`dtrain --on far status -n 0` lists all"), unknown.all());
+}
+
+TEST_CASE("an experiment's exit code 255 is its own, and SSH's is an error") {
+  RemoteScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: exit 255}\n");
+  const Output failed = scene.on_far({"train"}, project);
+  CHECK_MESSAGE(failed.code == 255, failed.all());
+  const Output waited = scene.on_far({"wait", "1"}, project);
+  CHECK(waited.code == 255);
+  CHECK(waited.all() == "1 FAILED\n");
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"wait", "1"}, {"exec", "1", "--", "true"}, {"train"}}) {
+    Command cut_off = scene.command_on_far(words, project);
+    write_file(scene.cluster.folder() / "refuses", "echo 'Host key verification failed.' >&2; exit 255\n");
+    cut_off.env["DTRAIN_SSH"] = "sh " + (scene.cluster.folder() / "refuses").string();
+    const Output lost = run(cut_off);
+    CHECK_MESSAGE(lost.code == 1, lost.all());
+    CHECK_MESSAGE(says(lost, "dtrain: SSH does not reach far"), lost.all());
+  }
 }
 
 TEST_CASE("who follows from afar goes on when the daemon there is another one") {

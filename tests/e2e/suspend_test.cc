@@ -40,7 +40,7 @@ TEST_CASE("what is suspended gives back what it has, and goes on from what it ke
   wait_for_state(cluster, "1", "SUSPENDED");
   CHECK(state_now(cluster, "1") == "SUSPENDED");
   CHECK(facts(cluster.run({"hosts", "--json"}))["hosts"][0]["replicas_count"] == 0);
-  CHECK(says(cluster.run({"why", "1"}), "suspended until: dtrain resume 1"));
+  CHECK(says(cluster.run({"why", "1"}), "suspended until `resume 1`"));
   CHECK(says(cluster.run({"suspend", "1"}), "1 is already suspended"));
   CHECK(says(cluster.run({"suspend", "1.train"}), "of the whole experiment: dtrain suspend 1"));
 

@@ -82,7 +82,7 @@ TEST_CASE("on a drained host what runs goes on, and nothing more is placed until
   const ExperimentId first = scene.submit({});
   scene.pass();
   CHECK(!scene.is_placed(first));
-  CHECK(scene.reason(first) == "waits for n1, which is drained: `dtrain hosts undrain n1` has it take replicas again");
+  CHECK(scene.reason(first) == "waits for n1, which is drained until `hosts undrain n1`");
   scene.happen(HostDrained{{"n1"}, false});
   scene.pass();
   REQUIRE(scene.is_placed(first));

@@ -1,4 +1,5 @@
 #include "cli/list_view.h"
+#include "cli/remote.h"
 
 #include <fmt/format.h>
 
@@ -148,22 +149,36 @@ std::string take_newest(pb::ListReply& reply, uint64_t last, const std::string& 
   if (last == 0 || starts.size() <= last) return "";
   const size_t older_here = starts.size() - last;
   reply.mutable_experiments()->DeleteSubrange(0, starts[older_here]);
-  return fmt::format("Older experiments are not shown; dtrain status -n 0{} lists all\n", options);
+  return fmt::format("Older experiments are not shown; {} status -n 0{} lists all\n", called(), options);
+}
+
+std::string members_left_out(const pb::ListReply& reply) {
+  std::string text;
+  for (int set = 0; set < reply.experiments_size(); ++set) {
+    const pb::ExperimentInfo& info = reply.experiments(set);
+    const auto id = parse_experiment_id(info.id());
+    uint32_t listed = 0;
+    for (int i = set + 1; id.ok() && i < reply.experiments_size() && set_of(reply.experiments(i)) == *id; ++i) ++listed;
+    if (listed == 0 || listed >= info.members()) continue;
+    text += fmt::format("{} of the {} members of {} are not shown; {} status {} --sort id lists all\n", info.members() - listed, info.members(),
+                        info.id(), called(), info.id());
+  }
+  return text;
 }
 
 std::string render_nothing(const pb::ExperimentInfo* newest, bool of_project, const View& view) {
   if (newest == nullptr && of_project) {
-    return "No experiments of this project yet. dtrain train starts one\n";
+    return as_called("No experiments of this project yet. dtrain train starts one\n");
   }
   if (newest == nullptr) {
-    return "No experiments yet. In the directory of your code: dtrain init, then dtrain train\n";
+    return as_called("No experiments yet. In the directory of your code: dtrain init, then dtrain train\n");
   }
   return fmt::format(
       "Nothing is running. The newest is {} ({}): {} {}.\n"
-      "dtrain status -a{} lists what ran last, dtrain status {} shows this one.\n",
+      "{} status -a{} lists what ran last, {} status {} shows this one.\n",
       newest->id(), newest->project(), newest->state(),
-      human_ago(newest->finished_unix_ms(), view.now_unix_ms), of_project ? " --project" : "",
-      newest->id());
+      human_ago(newest->finished_unix_ms(), view.now_unix_ms), called(), of_project ? " --project" : "",
+      called(), newest->id());
 }
 
 }  // namespace dtrain::cli

@@ -15,6 +15,9 @@ std::string render_list(const pb::ListReply& reply, const View& view);
 // others is told in a line, which is empty when there are none; `options`, " --project" say, are what the list was asked for with.
 std::string take_newest(pb::ListReply& reply, uint64_t last, const std::string& options);
 
+// A line for each set that is listed with some of its members: very many are not all sent.
+std::string members_left_out(const pb::ListReply& reply);
+
 // When the list is empty: what to do next. `newest` (null: there is none) is the newest that ended.
 // `of_project`: of this project's only.
 std::string render_nothing(const pb::ExperimentInfo* newest, bool of_project, const View& view);

@@ -70,6 +70,17 @@ TEST_CASE("a list of the newest says that there are older ones") {
   CHECK(reply.experiments(0).id() == "8");
 }
 
+TEST_CASE("a list of some members of a set says that there are others") {
+  pb::ListReply reply;
+  add(reply, "3", "RUNNING", 0)->set_members(9);   // listed without members
+  add(reply, "4", "RUNNING", 0)->set_members(2);
+  for (const char* id : {"4.1", "4.2"}) add(reply, id, "RUNNING", 0);
+  CHECK(members_left_out(reply).empty());
+  add(reply, "5", "RUNNING", 0)->set_members(5000);
+  for (const char* id : {"5.7", "5.8", "5.9"}) add(reply, id, "RUNNING", 0);
+  CHECK(members_left_out(reply) == "4997 of the 5000 members of 5 are not shown; dtrain status 5 --sort id lists all\n");
+}
+
 TEST_CASE("-l adds parameters, sorted, and reasons") {
   const std::string text = render_list(some_list(), {{}, kNow, true});
   CHECK(text.find("batch=64, lr=0.2 needs 4 GPUs; free: 1\n") != std::string::npos);

@@ -53,6 +53,12 @@ std::optional<StopEarly> read_stop_early(const YamlNode* search, const Spec& spe
   return stop;
 }
 
+// What one parameter is drawn from, or is told to be wrong of; or what the command line fixes, to run one of the set.
+bool may_be_drawn(const YamlNode& value) {
+  const bool draws = value.kind == YamlNode::Kind::Map || value.items.size() > 1;
+  return draws || value.refused || value.place.source != 0;
+}
+
 void check_samples(const YamlNode& train, SpecReading& reading) {
   const YamlNode* const search = search_of(train);
   const YamlNode* const samples = value_of(search, "samples");
@@ -69,6 +75,13 @@ void check_samples(const YamlNode& train, SpecReading& reading) {
     reading.problems.add(samples->place, join_path(kSearchPath, "samples"),
                          fmt::format("it draws from parameters, and {} is a list of something else; choose one value of it, or leave 'samples' out",
                                      reading.varied.front().path));
+  }
+  const YamlNode* const parameters = value_of(&train, "parameters");
+  const bool some = parameters != nullptr && (parameters->refused || std::ranges::any_of(parameters->entries, [](const YamlEntry& entry) { return may_be_drawn(entry.value); }));
+  if (!some && reading.varied.empty()) {
+    reading.problems.add(samples->place, join_path(kSearchPath, "samples"),
+                         "there is nothing to draw from; give a parameter several values, or a range of them: "
+                         "parameters: {learning-rate: {log-uniform: {min: 1e-4, max: 0.1}}}");
   }
 }
 

@@ -350,7 +350,7 @@ void collect_defaults(const Shape& shape, const std::string& path, std::vector<T
 std::string file_around(const std::string& path) {
   static const std::pair<const char*, const char*> kFiles[] = {
       {"train.restart.backoff", "run: x, restart: {limit: 1}"},
-      {"train.search.seed", "run: x, search: {samples: 3}"},
+      {"train.search.seed", "run: 'x {{ a }}', parameters: {a: [1, 2]}, search: {samples: 3}"},
       {"train.search.stop-early", "run: x, metrics: [loss], search: {metric: loss, goal: min, stop-early: {after: 2}}"},
       {"train.parameters.a", "run: x, parameters: {a: {range: {min: 1, max: 2}}}"},
       {"train.tensorflow.distributed.elastic", "run: x, framework: tensorflow, tensorflow: {distributed: {elastic: {max: 3}}}"},

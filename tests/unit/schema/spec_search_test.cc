@@ -132,6 +132,8 @@ TEST_CASE("what makes no search") {
   says("parameters: {a: {uniform: {min: 0, max: 1}, range: {min: 1, max: 2}}}, search: {samples: 2}", "expected one of range, uniform and log-uniform");
   says("parameters: {a: {}}", "expected one of range, uniform and log-uniform");
   says("parameters: {a: [1, 2]}, combine: zip, search: {samples: 2}", "train.search.samples: with 'combine' lists are members as they stand");
+  says("search: {samples: 2}", "train.search.samples: there is nothing to draw from; give a parameter several values");
+  says("parameters: {a: 1, b: [2]}, search: {samples: 2}", "train.search.samples: there is nothing to draw from");
   says("search: {seed: 2}", "nothing is drawn without 'samples'");
   says("search: {samples: 0}", "expected a whole number from 1 to 1000");
   says("metrics: [loss], search: {metric: los, goal: min}", "'los' is none of train.metrics; did you mean 'loss'?");

@@ -153,8 +153,9 @@ ParseOptions with_lists_set(const YamlNode& root, const ParseOptions& options) {
     if (list == lists.end()) {
       changed.parameters.emplace_back(name, value);
     } else {
-      const std::string one = value.starts_with('{') ? value : yaml_scalar(value);
-      changed.set.emplace_back(list->path, value.starts_with('[') ? value : "[" + one + "]");
+      const bool is_text = !is_list_or_map(value);
+      const std::string one = is_text ? yaml_scalar(value) : value;
+      changed.set.emplace_back(list->path, !is_text && value.starts_with('[') ? value : "[" + one + "]");
     }
   }
   return changed;

@@ -232,7 +232,7 @@ struct ParseOptions {
   bool has_lines = true;  // false: a text that nobody sees; its problems are named without lines
   // `--set a.b=c` and `-p name=value` in the order given; they override the file. The value of a
   // `set` is read as YAML (null takes a key out of the file), that of a parameter as it stands unless it is a
-  // [list] or a {map}.
+  // [list] or a {map}, and nothing behind it.
   std::vector<std::pair<std::string, std::string>> set = {};
   std::vector<std::pair<std::string, std::string>> parameters = {};
   std::vector<Mistake>* mistakes = nullptr;  // what was refused, as facts; may be null

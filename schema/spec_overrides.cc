@@ -97,7 +97,7 @@ void apply_set(YamlNode& root, const std::string& key, const std::string& text, 
 
 // Text stands for itself, so that `-p note=a: b` needs no quotes; a list or a range is YAML.
 std::optional<YamlNode> read_parameter(const std::string& text, int source, Problems& problems) {
-  if (text.starts_with('[') || text.starts_with('{')) return parse_yaml(text, source, problems);
+  if (is_list_or_map(text)) return parse_yaml(text, source, problems);
   if (!is_utf8(text)) {
     problems.add({source, 0, 0}, "", "the value is not UTF-8 text");
     return std::nullopt;
@@ -117,6 +117,20 @@ std::optional<YamlNode> read_parameter(const std::string& text, int source, Prob
 
 }  // namespace
 
+bool is_list_or_map(const std::string& text) {
+  if ((!text.starts_with('[') && !text.starts_with('{')) || text.starts_with("{{")) return false;
+  Problems unread("", false);
+  if (parse_yaml(text, 0, unread) && unread.empty()) return true;
+  // What stands after the bracket that closes it makes it another text: "[A] b".
+  int depth = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '[' || text[at] == '{') ++depth;
+    if (text[at] == ']' || text[at] == '}') --depth;
+    if (depth == 0) return text.find_first_not_of(" \t\n", at + 1) == text.npos;
+  }
+  return true;
+}
+
 std::vector<AddedParameter> apply_overrides(YamlNode& root, const ParseOptions& options,
                                             Problems& problems) {
   for (const auto& [key, text] : options.set) {
@@ -132,7 +146,7 @@ std::vector<AddedParameter> apply_overrides(YamlNode& root, const ParseOptions& 
       continue;
     }
     auto value = read_parameter(text, source, problems);
-    if (!value) continue;
+    if (!value) value.emplace().refused = true;   // it has a value all the same
     put_place(*value, place);
     YamlNode* train = root.find("train");
     YamlNode* parameters = train ? train->find("parameters") : nullptr;

@@ -16,6 +16,9 @@ struct AddedParameter {
   Place place;
 };
 
+// Whether the value of `-p`, or of a list that `-p` is for, is YAML: "[1, 2]". All others are texts: "[A] b".
+bool is_list_or_map(const std::string& text);
+
 // In the order given, `set` first. Problems name the argument as their place.
 std::vector<AddedParameter> apply_overrides(YamlNode& root, const ParseOptions& options,
                                             Problems& problems);

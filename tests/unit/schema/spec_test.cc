@@ -237,6 +237,17 @@ TEST_CASE("-p declares, overrides and makes grids") {
   const std::string with_a = "{project: p, train: {parameters: {a: 1}, run: x}}";
   CHECK(parse(with_a, {.parameters = {{"a", "text: with, {all} it's"}}})->parameters[0].values[0] ==
         "text: with, {all} it's");
+  for (const char* text : {"[A] b", "{a} b", "[A][B]", "[A] {b}", "{a}-{b}.txt", "[a]: b", "[A]\nb"}) {
+    const auto given = parse(with_a, {.parameters = {{"a", text}}});
+    REQUIRE_MESSAGE(given.ok(), given.error().message);
+    CHECK(given->parameters[0].values == std::vector<std::string>{text});
+  }
+  CHECK(parse(with_a, {.parameters = {{"a", R"(["x]y", z] )"}}})->parameters[0].values == std::vector<std::string>{"x]y", "z"});
+  const std::string with_list = "{project: p, train: {python: [python3.11, python3.12], run: x}}";
+  CHECK(refusal(with_list, {.parameters = {{"python", "[A] b"}}}).find("train.python: got '[A] b', expected") != std::string::npos);
+  CHECK(parse(with_a, {.parameters = {{"a", "{{ b }}"}}})->parameters[0].values[0] == "{{ b }}");
+  // What has no value for that has one that was given.
+  CHECK(refusal("{project: p, train: {run: 'x {{ c }}'}}", {.parameters = {{"c", "[1"}}}).find("has no value") == std::string::npos);
   CHECK(refusal(with_a, {.parameters = {{"b", "2"}}}) ==
         "-p b=2: there is no parameter 'b'; did you mean 'a'?");
   CHECK(refusal(with_a, {.parameters = {{"2b", "2"}}}).starts_with("-p 2b=2: '2b' is not a name"));

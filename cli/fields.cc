@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cli/escapes.h"
 
@@ -35,7 +36,7 @@ std::string Fields::text(const Screen& screen) const {
       left = "";
     }
   }
-  return out;
+  return as_drawn(std::move(out), screen);
 }
 
 }  // namespace dtrain::cli

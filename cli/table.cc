@@ -1,6 +1,7 @@
 #include "cli/table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cli/escapes.h"
 
@@ -140,7 +141,7 @@ std::string render(const Table& table, const Screen& screen) {
     append_row(out, table, layout, titles, screen.colours);
   }
   for (const auto& row : table.rows) append_row(out, table, layout, row, screen.colours);
-  return out;
+  return as_drawn(std::move(out), screen);
 }
 
 }  // namespace dtrain::cli

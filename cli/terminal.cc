@@ -3,9 +3,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <utility>
 
 #include "schema/quote.h"
 
@@ -57,10 +59,35 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
+std::string_view value_of_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 }  // namespace
+
+bool is_ascii_locale(std::string_view lc_all, std::string_view lc_ctype, std::string_view lang) {
+  const std::string_view said = !lc_all.empty() ? lc_all : !lc_ctype.empty() ? lc_ctype : lang;
+  std::string letters;
+  for (const char c : said) {
+    if (c != '-') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return !said.empty() && letters.find("utf8") == letters.npos;
+}
+
+std::string as_drawn(std::string text, const Screen& screen) {
+  constexpr std::pair<std::string_view, char> kSymbols[] = {{"●", '*'}, {"○", 'o'}, {"✓", '+'}, {"✗", 'x'}, {"╰", '`'}, {"├", '|'}, {"─", '-'},
+                                                            {"▁", '.'}, {"▂", ':'}, {"▃", '-'}, {"▄", '='}, {"▅", '+'}, {"▆", '*'}, {"▇", '#'}, {"█", '@'}};
+  if (!screen.ascii) return text;
+  for (const auto& [symbol, letter] : kSymbols) {
+    for (size_t at = text.find(symbol); at != text.npos; at = text.find(symbol, at + 1)) text.replace(at, symbol.size(), 1, letter);
+  }
+  return text;
+}
 
 Screen screen_of(int fd) {
   Screen screen;
+  screen.ascii = is_ascii_locale(value_of_variable("LC_ALL"), value_of_variable("LC_CTYPE"), value_of_variable("LANG"));
   screen.is_terminal = isatty(fd) == 1;
   if (!screen.is_terminal) return screen;
   const char* term = std::getenv("TERM");

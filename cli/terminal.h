@@ -16,7 +16,14 @@ struct Screen {
   size_t width = 0;      // columns; 0: unbounded, as in a pipe
   size_t height = 0;     // rows; 0: unbounded
   bool dumb = false;     // a terminal whose cursor does not move
+  bool ascii = false;    // whoever reads it said, by a locale, that they have no other letters
 };
+
+// Whether the locale of LC_ALL, LC_CTYPE and LANG, of which the first that is not empty counts, has no UTF-8. Where
+// nobody says anything, as in a container, it is taken for UTF-8.
+bool is_ascii_locale(std::string_view lc_all, std::string_view lc_ctype, std::string_view lang);
+// With ASCII for the symbols that we draw, where the screen has nothing else. As wide as before.
+std::string as_drawn(std::string text, const Screen& screen);
 
 // Asks the kernel; TERM=dumb and a non-empty NO_COLOR turn colours off. A terminal that does not
 // tell its size counts as 80 x 24.

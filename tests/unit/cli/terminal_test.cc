@@ -4,6 +4,19 @@
 
 using namespace dtrain::cli;
 
+TEST_CASE("who says that they have no UTF-8 is shown none") {
+  CHECK(is_ascii_locale("C", "", "de_DE.UTF-8"));
+  CHECK(is_ascii_locale("", "POSIX", ""));
+  CHECK(is_ascii_locale("", "", "de_DE.ISO-8859-1"));
+  CHECK(!is_ascii_locale("", "", ""));
+  CHECK(!is_ascii_locale("", "C.utf8", "C"));
+  CHECK(!is_ascii_locale("en_US.UTF-8", "C", "C"));
+  Screen screen;
+  CHECK(as_drawn("├─ 4.1 ✓", screen) == "├─ 4.1 ✓");
+  screen.ascii = true;
+  CHECK(as_drawn("├─ 4.1 ● RUNNING ▁▃█\n╰─ 4.2 ✗ FAILED", screen) == "|- 4.1 * RUNNING .-@\n`- 4.2 x FAILED");
+}
+
 TEST_CASE("width counts columns and not bytes") {
   CHECK(display_width("") == 0);
   CHECK(display_width("abc") == 3);

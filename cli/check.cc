@@ -47,6 +47,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   std::vector<std::string> notes;
   parse.mistakes = &mistakes;
   parse.notes = &notes;
+  parse.is_in_shell = is_in_shell;
   const auto parsed = parse_spec(source.yaml, parse);
   std::vector<std::string> warnings;
   if (parsed.ok()) warnings = warnings_of(*parsed, source.root);

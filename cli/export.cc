@@ -42,6 +42,7 @@ Result<Spec> spec_of_file(const ExportOptions& options, std::vector<std::string>
   ParseOptions parsing;
   parsing.file_name = source.file_name;
   parsing.notes = &notes;
+  parsing.is_in_shell = is_in_shell;
   TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
   TRY(parsing.set, parse_assignments(options.settings, "--set"));
   return parse_spec(source.yaml, parsing);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "cli/connection.h"
@@ -204,6 +205,8 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
   if (option == "-p") TRY(refuse_repeated(pairs));
   return pairs;
 }
+
+bool is_in_shell(const std::string& name) { return std::getenv(name.c_str()) != nullptr; }
 
 void set_no_image(ParseOptions& parsing) {
   parsing.set.emplace_back("train.image", "null");

@@ -51,6 +51,9 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const std::filesyste
 Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
     const std::vector<std::string>& words, std::string_view option);
 
+// Whether a variable is set here, as ParseOptions has it.
+bool is_in_shell(const std::string& name);
+
 // For --no-image: what says anything about one is left out.
 void set_no_image(ParseOptions& parsing);
 

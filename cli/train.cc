@@ -142,6 +142,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   if (options.no_image) set_no_image(parsing);
   TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
   parsing.notes = &prepared.notes;
+  parsing.is_in_shell = is_in_shell;
   TRY(prepared.spec, parse_spec(prepared.source.yaml, parsing));
   Spec& spec = prepared.spec;
   if (!options.name.empty()) spec.name = options.name;

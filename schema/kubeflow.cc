@@ -390,6 +390,9 @@ void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& probl
   Missed missed;
   drop_unused(manifest, *kind, missed);
   if (!missed.lacking.empty()) notes.push_back(fmt::format("not to be had here, and the program may need it: {}", fmt::join(missed.lacking, ", ")));
+  if (const auto volume = std::ranges::find_if(missed.lacking, [](const std::string& what) { return what.starts_with("the volume "); }); volume != missed.lacking.end()) {
+    notes.push_back(fmt::format("where hosts have such a volume by a path, --set 'train.mounts=[PATH:{}]' says so", volume->substr(volume->rfind(' ') + 1)));
+  }
   if (!missed.idle.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(missed.idle, ", ")));
   check_tree(manifest, manifest_shape(*kind), problems);
   if (!problems.empty()) return;

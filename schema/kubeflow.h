@@ -4,6 +4,7 @@
 // what a job does. Everything else reads a dtrain.yml and knows nothing of Kubernetes.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@ struct GivenBeside {
   std::string run;                      // --set train.run: what the containers run; empty: what they say
   std::optional<std::string> image;     // --set train.image: instead of what they say; empty: none, it runs on the host
   std::vector<std::string> parameters;  // whose {{ name }} has a value
+  std::function<bool(const std::string& name)> is_in_shell = {};   // as ParseOptions has it
 };
 
 // Whether a tree is for Kubernetes: it has `apiVersion`.

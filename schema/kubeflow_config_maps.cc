@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -35,6 +36,7 @@ class ConfigMaps {
   ConfigMaps(const std::vector<YamlNode>& documents, Problems& problems) : problems_(problems) {
     for (const YamlNode& document : documents) {
       Texts& texts = maps_[scalar_text(value_of(document.find("metadata"), "name"))];
+      if (document.find("binaryData") != nullptr) with_bytes_.insert(scalar_text(value_of(document.find("metadata"), "name")));
       const YamlNode* const data = document.find("data");
       if (data == nullptr) continue;
       for (const YamlEntry& entry : data->entries) {
@@ -48,6 +50,8 @@ class ConfigMaps {
     for (YamlEntry& entry : node.entries) {
       if (entry.key == "containers") {
         for (YamlNode& container : entry.value.items) put_into(container);
+      } else if (entry.key == "volumes") {
+        for (YamlNode& volume : entry.value.items) put_into_volume(volume);
       } else {
         put_into_all_of(entry.value);
       }
@@ -67,6 +71,36 @@ class ConfigMaps {
     }
     env->kind = YamlNode::Kind::List;
     env->items = std::move(variables);
+  }
+
+  void put_into_volume(YamlNode& volume) {
+    YamlNode* const source = volume.find("configMap");
+    const auto map = maps_.find(scalar_text(value_of(source, "name")));
+    if (source == nullptr || map == maps_.end() || with_bytes_.contains(map->first)) return;
+    used_.insert(map->first);
+    YamlNode files = placed(yaml_map(), source->place);
+    const YamlNode* const items = value_of(source, "items");
+    if (items == nullptr) {
+      for (const auto& [key, text] : map->second) yaml_put(files, key, placed(yaml_text(text->text), text->place));
+    } else {
+      for (const YamlNode& item : items->items) {
+        const auto found = map->second.find(scalar_text(item.find("key")));
+        if (found != map->second.end()) {
+          yaml_put(files, scalar_text(item.find("path")), placed(yaml_text(found->second->text), found->second->place));
+        } else if (!is_true(source->find("optional"))) {
+          add_missing(item.place, map->first, scalar_text(item.find("key")));
+        }
+      }
+    }
+    const bool executable = is_executable(scalar_text(source->find("defaultMode")));
+    yaml_put(*source, "files", std::move(files));
+    if (executable) yaml_put(*source, "executable", yaml_bare("true"));
+  }
+  // Octal as everybody writes it, or what JSON makes of it.
+  static bool is_executable(const std::string& mode) {
+    constexpr unsigned long kAnybody = 0111;
+    const bool is_octal = mode.starts_with('0');
+    return (std::strtoul(mode.c_str() + (mode.starts_with("0o") ? 2 : 0), nullptr, is_octal ? 8 : 10) & kAnybody) != 0;
   }
 
   // The entries that `envFrom` means, which loses them.
@@ -101,8 +135,11 @@ class ConfigMaps {
       return true;
     }
     if (is_true(value_of(reference, "optional"))) return false;
-    problems_.add(reference->place, "", fmt::format("the ConfigMap {} of this file has no {}", in_quotes(map->first), in_quotes(key)));
+    add_missing(reference->place, map->first, key);
     return true;
+  }
+  void add_missing(const Place& place, const std::string& map, const std::string& key) {
+    problems_.add(place, "", fmt::format("the ConfigMap {} of this file has no {}", in_quotes(map), in_quotes(key)));
   }
 
   static YamlNode variable(const std::string& name, const YamlNode& text) { return variable(name, text, text.place); }
@@ -115,6 +152,7 @@ class ConfigMaps {
 
   Problems& problems_;
   std::map<std::string, Texts> maps_;   // by name
+  std::set<std::string> with_bytes_;    // of which some are no texts
   std::set<std::string> used_;
 };
 

@@ -1,5 +1,6 @@
 // What the ConfigMaps of a file hold is put into its job, as Kubernetes would: what containers take from them by `envFrom` and
-// `configMapKeyRef` becomes values. What is of other maps stays as it is.
+// `configMapKeyRef` becomes values, and the `configMap` of a volume is given its texts: `files: {PATH: TEXT}`, and
+// `executable` where they are to be. What is of other maps stays as it is.
 #pragma once
 
 #include <set>

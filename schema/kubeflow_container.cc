@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "schema/kubeflow_keys.h"
+#include "schema/kubeflow_volumes.h"
 #include "schema/shell_words.h"
 #include "schema/spec_read.h"
 #include "schema/text_formats.h"
@@ -130,10 +131,11 @@ std::string word_of_field(std::string_view field, const PodNames& names) {
   return label == "replica-index" ? fmt::format("\"{}\"", names.index) : "";
 }
 
-std::vector<ContainerVariable> container_variables(const YamlNode& container, const PodNames& names, const TextReading& reading) {
+std::vector<ContainerVariable> container_variables(const YamlNode& container, const PodNames& names, const TextReading& reading,
+                                                   std::vector<std::string>& left_out) {
   using Source = ContainerVariable::Source;
   std::vector<ContainerVariable> variables;
-  const TextReading so_far{[&](std::string_view name) { return knows(variables, name) || reading.is_given(name); }, {}};
+  const TextReading so_far{[&](std::string_view name) { return knows(variables, name) || reading.is_given(name); }, {}, {}};
   const YamlNode* const entries = container.find("env");
   if (entries == nullptr) return variables;
   for (const YamlNode& entry : entries->items) {
@@ -146,10 +148,15 @@ std::vector<ContainerVariable> container_variables(const YamlNode& container, co
       variable.text = word_of_field(field->text, names);
     } else if (from != nullptr) {
       variable.source = Source::Submitter;
+      variable.is_optional = is_optional_source(*from);
     } else if (value != nullptr) {
       Expanded expanded = expand(value->text, so_far);
       variable.source = expanded.refers ? Source::Shell : Source::Text;
       variable.text = expanded.refers ? std::move(expanded.word) : std::move(expanded.text);
+    }
+    if (variable.is_optional && !reading.is_in_shell(variable.name)) {
+      left_out.push_back(variable.name);
+      continue;
     }
     // Of two with a name the last one counts.
     std::erase_if(variables, [&](const ContainerVariable& before) { return before.name == variable.name; });
@@ -165,7 +172,7 @@ std::string container_line(const YamlNode& container, const std::vector<Containe
   if (has_command && !run.empty()) return run;
   if (!has_command && run.empty()) return "";
   const TextReading all{[&](std::string_view name) { return knows(variables, name) || reading.is_given(name); },
-                        reading.is_parameter};
+                        reading.is_parameter, {}};
   std::string line = run;
   if (has_command && is_shells_own(command->items.front().text)) line = "exec";
   for (const YamlNode* words : {command, container.find("args")}) {

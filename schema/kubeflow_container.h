@@ -20,6 +20,7 @@ struct ContainerVariable {
   Source source = Source::Text;
   std::string text = {};
   Place place = {};  // no part of what it is
+  bool is_optional = false;   // of who submits, if they have it; no part of what it is
   bool operator==(const ContainerVariable& other) const {
     return name == other.name && source == other.source && text == other.text;
   }
@@ -43,9 +44,12 @@ std::string word_of_field(std::string_view field, const PodNames& names);
 struct TextReading {
   std::function<bool(std::string_view name)> is_given;
   std::function<bool(std::string_view name)> is_parameter;
+  std::function<bool(const std::string& name)> is_in_shell;   // whether who submits has a variable
 };
 
-std::vector<ContainerVariable> container_variables(const YamlNode& container, const PodNames& names, const TextReading& reading);
+// An optional one that who submits does not have is not there, as in Kubernetes, and added to `left_out`.
+std::vector<ContainerVariable> container_variables(const YamlNode& container, const PodNames& names, const TextReading& reading,
+                                                   std::vector<std::string>& left_out);
 
 // Its command and arguments; empty where only the image knows. `run` is a line of a shell instead of a command: then
 // arguments are what the image's own would have had.

@@ -74,7 +74,9 @@ class Dropper {
     if (value.kind != YamlNode::Kind::Scalar && value.items.empty() && value.entries.empty()) return true;
     if (value.kind == YamlNode::Kind::Scalar && as_boolean(value) == false) return true;
     if (entry.key == "envFrom") {
-      for (const YamlNode& source : value.items) add(missed_.lacking, source_name(source), source.place.line);
+      for (const YamlNode& source : value.items) {
+        if (!is_optional_source(source)) add(missed_.lacking, source_name(source), source.place.line);
+      }
       return true;
     }
     add(entry.key == "initContainers" ? missed_.lacking : missed_.idle, entry.key, entry.place.line);
@@ -161,7 +163,7 @@ Shape container() {
              with_dropped({{"name", text(kAnyText), "", true},
               {"image", text(kSomeText)},
               {"workingDir", text(kAbsolutePath)},
-              {"volumeMounts", texts("a list of name and mountPath")},
+              {"volumeMounts", list("a list of name and mountPath", either("a mount", {text(kAnyText), map("files", {{"path", text(kAnyText)}, {"run", text(kAnyText)}})}), 1000, 0)},
               {"command", texts("a list of words")},
               {"args", texts("a list of words")},
               {"env", list("a list of name and value", environment_entry(), 1000, 0)},

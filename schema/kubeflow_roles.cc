@@ -71,10 +71,15 @@ class Reader {
     role.container = choose_container(*pod.find("containers"), role.word);
     if (role.container == nullptr) return;
     const TextReading reading{[this](std::string_view name) { return is_told(name); },
-                              [this](std::string_view name) { return std::ranges::find(given_.parameters, name) != given_.parameters.end(); }};
+                              [this](std::string_view name) { return std::ranges::find(given_.parameters, name) != given_.parameters.end(); },
+                              [this](const std::string& name) { return given_.is_in_shell && given_.is_in_shell(name); }};
     role.resources = container_resources(*role.container);
     role.image = image_of(*role.container);
-    role.variables = container_variables(*role.container, names_of(role.word), reading);
+    std::vector<std::string> left_out;
+    role.variables = container_variables(*role.container, names_of(role.word), reading, left_out);
+    for (const std::string& name : left_out) {
+      if (told_.insert(name).second) notes_.push_back(fmt::format("{} is optional, and left out: your shell does not have it", name));
+    }
     std::string line = container_line(*role.container, role.variables, given_.run, reading);
     // After what refers to them was expanded.
     std::erase_if(role.variables, [&](const ContainerVariable& variable) {
@@ -108,7 +113,13 @@ class Reader {
     const YamlNode* const mounts = role.container->find("volumeMounts");
     if (mounts == nullptr) return;
     for (const YamlNode& one : mounts->items) {
-      if (one.text.find(':') == std::string::npos) {
+      if (one.text.find(':') == std::string::npos && !runs(role, kind_)) {
+        const YamlNode* const path = one.find("path");
+        notes_.push_back(fmt::format("{} (line {}) is not there for {}: only what the Launcher runs can make it", path == nullptr ? one.text : path->text, one.place.line, role.word));
+      }
+      if (const YamlNode* const writes = one.find("run")) {
+        role.run.push_back(writes->text);
+      } else if (one.text.find(':') == std::string::npos) {
         role.run.push_back("mkdir -p " + quoted_for_shell(one.text));
       } else if (const auto mount = parse_mount(one.text)) {
         role.mounts.push_back(*mount);
@@ -120,9 +131,10 @@ class Reader {
     const YamlNode* const mounts = role.container->find("volumeMounts");
     if (mounts == nullptr) return;
     for (const YamlNode& one : mounts->items) {
+      const YamlNode* const written = one.find("path");
       const auto mount = parse_mount(one.text);
       const bool is_of_hosts = mount && one.text.find(':') != std::string::npos;
-      const std::string path = is_of_hosts ? mount->path : one.text;
+      const std::string path = written != nullptr ? written->text : is_of_hosts ? mount->path : one.text;
       if (!told_.insert(path).second) continue;
       notes_.push_back(fmt::format("{} (line {}) is there in an image alone{}", path, one.place.line, is_of_hosts ? "; on the hosts it is " + mount->source : ""));
     }

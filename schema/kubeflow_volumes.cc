@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "schema/kubeflow_container.h"
+#include "schema/kubeflow_yaml.h"
 #include "schema/mounts.h"
 #include "schema/spec_read.h"
 
@@ -34,7 +36,42 @@ std::string mount_text(const YamlNode& volume, const YamlNode& mount) {
   return mounted && mounted->source == source && mounted->path == path ? to_string(*mounted) : "";
 }
 
+// Files of a ConfigMap, in its directory, or one of them by its own path. Null: there is no such file, or place.
+YamlNode written_files(const YamlNode& config_map, const YamlNode& mount) {
+  const std::string path = text_of(&mount, "mountPath"), part = text_of(&mount, "subPath");
+  YamlNode none;
+  if (!parse_mount(path)) return none;
+  std::string line, made;
+  for (const YamlEntry& file : config_map.find("files")->entries) {
+    if (!part.empty() && file.key != part) continue;
+    const std::string at = part.empty() ? path + "/" + file.key : path;
+    const std::string word = quoted_for_shell(at), directory = at.substr(0, at.rfind('/'));
+    if (!line.empty()) line += " && ";
+    if (directory != made && !directory.empty()) line += fmt::format("mkdir -p {} && ", quoted_for_shell(directory));
+    line += fmt::format("printf %s {} > {}", quoted_for_shell(file.value.text), word);
+    made = directory;
+    if (config_map.find("executable") != nullptr) line += " && chmod +x " + word;
+  }
+  if (line.empty() && !part.empty()) return none;
+  YamlNode written = yaml_map();
+  yaml_put(written, "path", yaml_text(path));
+  yaml_put(written, "run", yaml_text(line.empty() ? "mkdir -p " + quoted_for_shell(path) : line));
+  return written;
+}
+
+// Null: it is not to be had here.
+YamlNode mounted(const YamlNode& volume, const YamlNode& mount) {
+  const YamlNode* const config_map = value_of(&volume, "configMap");
+  if (value_of(config_map, "files") != nullptr) return written_files(*config_map, mount);
+  std::string text = mount_text(volume, mount);
+  return text.empty() ? YamlNode() : yaml_text(std::move(text));
+}
+
 }  // namespace
+
+bool is_optional_source(const YamlNode& source) {
+  return std::ranges::any_of(source.entries, [](const YamlEntry& entry) { return text_of(&entry.value, "optional") == "true"; });
+}
 
 void simplify_volumes(YamlNode& pod, std::vector<std::string>& missed) {
   const YamlNode* const volumes = pod.find("volumes");
@@ -46,18 +83,15 @@ void simplify_volumes(YamlNode& pod, std::vector<std::string>& missed) {
       std::erase_if(mounts->items, [&](YamlNode& mount) {
         const std::string name = text_of(&mount, "name");
         const YamlNode* const volume = volume_called(volumes, name);
-        std::string text = volume == nullptr ? "" : mount_text(*volume, mount);
-        if (text.empty()) {
-          std::string said = fmt::format("the volume {} (line {})", name, volume == nullptr ? mount.place.line : volume->place.line);
+        YamlNode made = volume == nullptr ? YamlNode() : mounted(*volume, mount);
+        if (made.kind == YamlNode::Kind::Null) {
+          if (volume != nullptr && is_optional_source(*volume)) return true;
+          std::string said = fmt::format("the volume {} (line {}), of {}", name, volume == nullptr ? mount.place.line : volume->place.line, text_of(&mount, "mountPath"));
           if (std::ranges::find(missed, said) == missed.end()) missed.push_back(std::move(said));
           return true;
         }
-        YamlNode scalar;
-        scalar.kind = YamlNode::Kind::Scalar;
-        scalar.place = mount.place;
-        scalar.plain = false;
-        scalar.text = std::move(text);
-        mount = std::move(scalar);
+        made.place = mount.place;
+        mount = std::move(made);
         return false;
       });
     }

@@ -228,6 +228,7 @@ Spec read_as_manifest(YamlNode root, const ParseOptions& options, std::vector<st
     return true;
   });
   for (const auto& [name, value] : options.parameters) given.parameters.push_back(name);
+  given.is_in_shell = options.is_in_shell;
   read_manifest(root, given, problems, notes);
   if (!problems.empty()) return {};
   unset.set.clear();

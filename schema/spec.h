@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -237,6 +238,8 @@ struct ParseOptions {
   std::vector<std::pair<std::string, std::string>> parameters = {};
   std::vector<Mistake>* mistakes = nullptr;  // what was refused, as facts; may be null
   std::vector<std::string>* notes = nullptr;  // what of a manifest of Kubernetes means nothing here; may be null
+  // Whether who submits has a variable: of a manifest's optional secrets only those are asked for. Empty: there is none.
+  std::function<bool(const std::string& name)> is_in_shell = {};
 };
 
 // Every problem of the text, in file order, one line each:

@@ -1,6 +1,7 @@
 #include "schema/kubeflow.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "schema/kubeflow_keys.h"
 #include "schema/spec.h"
@@ -136,10 +137,66 @@ TEST_CASE("volumes that lie on nodes are mounts, empty ones directories, and oth
                                                   "/scratch (line 1) is there in an image alone"});
   CHECK(spec->mounts == std::vector<HostMount>{{"/nfs/sets/mnist", "/mnt/sets", true}});
   CHECK(spec->decider().run == std::vector<std::string>{"mkdir -p '/tmp/a b'", "cd \"${DTRAIN_IMAGE_DIR}\"", "a"});
-  CHECK(notes == std::vector<std::string>{"not to be had here, and the program may need it: the volume claim (line 1), the volume none (line 1)"});
+  CHECK(notes == std::vector<std::string>{"not to be had here, and the program may need it: the volume claim (line 1), of /c, the volume none (line 1), of /n",
+                                          "where hosts have such a volume by a path, --set 'train.mounts=[PATH:/c]' says so"});
   const std::string mounted = job("[{name: sets, mountPath: /mnt/sets}]", volumes);
   CHECK(spec_with(mounted, {{"train.mounts", "[/other:/mnt/sets]"}}).mounts == std::vector<HostMount>{{"/other", "/mnt/sets"}});
   CHECK(spec_with(mounted, {{"train.image", "null"}, {"train.mounts", "null"}}).mounts.empty());
+}
+
+TEST_CASE("what is optional and not there is left out, as in Kubernetes") {
+  const std::string manifest = torch_job(
+      "image: i, command: [a, $(TOKEN)], envFrom: [{secretRef: {name: s, optional: true}}, {configMapRef: {name: c, optional: true}}], volumeMounts: "
+      "[{name: v, mountPath: /v}], env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: s, key: t, optional: true}}}, "
+      "{name: URL, valueFrom: {configMapKeyRef: {name: c, key: u, optional: true}}}, {name: MUST, valueFrom: {secretKeyRef: {name: s, key: m, optional: false}}}]");
+  const auto with_volume = [&](std::string text) { return text.insert(text.find("containers:"), "volumes: [{name: v, secret: {secretName: s, optional: true}}], "); };
+  std::vector<std::string> notes;
+  ParseOptions options;
+  options.notes = &notes;
+  options.is_in_shell = [](const std::string& name) { return name == "URL"; };
+  const auto spec = parse_spec(with_volume(manifest), options);
+  if (!spec.ok()) FAIL(spec.error().message);
+  CHECK(spec->env_from_shell == std::vector<std::string>{"URL", "MUST"});
+  CHECK(spec->decider().run.back() == "a '$(TOKEN)'");
+  CHECK(notes == std::vector<std::string>{"TOKEN is optional, and left out: your shell does not have it",
+                                          "taken from your shell, not from secrets and maps of a cluster: URL, MUST"});
+}
+
+TEST_CASE("a volume of a ConfigMap of the same file is its files") {
+  const auto file = [](const std::string& volume, const std::string& mounts, const std::string& map = "data: {run.sh: \"echo 'it {{ x }}'\\n\", lr: \"0.1\"}") {
+    return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n" + map +
+           "\n---\n{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: {pytorchReplicaSpecs: {Master: {template: {spec: "
+           "{containers: [{name: pytorch, image: i, command: [a], volumeMounts: [" + mounts + "]}], volumes: [{name: v, configMap: {name: m" + volume + "}}]}}}}}}";
+  };
+  const auto first_line = [](const std::string& text) { return spec_with(text, {}).decider().run.front(); };
+  CHECK(first_line(file("", "{name: v, mountPath: /etc/a b}")) ==
+        "mkdir -p '/etc/a b' && printf %s 0.1 > '/etc/a b/lr' && printf %s 'echo '\\''it {''{ x }}'\\''\n' > '/etc/a b/run.sh'");
+  CHECK(first_line(file("", "{name: v, mountPath: /etc/lr.txt, subPath: lr}")) == "mkdir -p /etc && printf %s 0.1 > /etc/lr.txt");
+  CHECK(first_line(file(", items: [{key: lr, path: sub/rate}]", "{name: v, mountPath: /c}")) == "mkdir -p /c/sub && printf %s 0.1 > /c/sub/rate");
+  for (const char* mode : {"0755", "493", "0o555"}) {
+    CHECK(first_line(file(fmt::format(", defaultMode: {}, items: [{{key: lr, path: r}}]", mode), "{name: v, mountPath: /c}")) ==
+          "mkdir -p /c && printf %s 0.1 > /c/r && chmod +x /c/r");
+  }
+  CHECK(first_line(file(", defaultMode: 0400, items: [{key: lr, path: r}]", "{name: v, mountPath: /c}")) == "mkdir -p /c && printf %s 0.1 > /c/r");
+  CHECK(first_line(file(", optional: true, items: [{key: none, path: r}]", "{name: v, mountPath: /c}")) == "mkdir -p /c");
+  CHECK(first_line(file(", items: [{key: lr, path: lr}]", "{name: v, mountPath: /lr, subPath: lr}")) == "printf %s 0.1 > /lr");
+  const auto refused = parse_spec(file(", items: [{key: none, path: r}]", "{name: v, mountPath: /c}"), {});
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().message.find("the ConfigMap 'm' of this file has no 'none'") != std::string::npos);
+
+  std::vector<std::string> notes;
+  ParseOptions options;
+  options.notes = &notes;
+  REQUIRE(parse_spec(file("", "{name: v, mountPath: /c}", "binaryData: {lr: AAAA}"), options).ok());
+  CHECK(notes.at(1) == "not to be had here, and the program may need it: the volume v (line 6), of /c");
+  options.set = {{"train.image", "null"}, {"train.run", "a"}};
+  REQUIRE(parse_spec(file("", "{name: v, mountPath: /c}"), options).ok());
+  CHECK(notes == std::vector<std::string>{"/c (line 6) is there in an image alone"});
+  ParseOptions mpi;
+  mpi.notes = &notes;
+  const std::string role = "{template: {spec: {containers: [{name: mpi, image: i, command: [a], volumeMounts: [{name: e, mountPath: /e}]}], volumes: [{name: e, emptyDir: {}}]}}}";
+  REQUIRE(parse_spec("{apiVersion: kubeflow.org/v1, kind: MPIJob, metadata: {name: x}, spec: {mpiReplicaSpecs: {Launcher: " + role + ", Worker: " + role + "}}}", mpi).ok());
+  CHECK(notes == std::vector<std::string>{"/e (line 1) is not there for Worker: only what the Launcher runs can make it"});
 }
 
 TEST_CASE("names in braces are parameters where they have a value, and else a text") {

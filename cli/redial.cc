@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cli/errors.h"
+#include "cli/remote.h"
 
 namespace dtrain::cli {
 
@@ -31,8 +32,9 @@ Result<bool> Redial::try_again(const std::string& id) {
   }
   if (error.code != Code::Unavailable && error.code != Code::DeadlineExceeded) return again.error();
   if (!announced_) {
-    std::fprintf(stderr, "dtrain: the daemon is away; %s is not affected, connecting again\n",
-                 id.c_str());
+    // Of another machine it may be the way there.
+    const std::string why = remote_machine().empty() ? "" : " (" + error.message + ")";
+    std::fprintf(stderr, "dtrain: the daemon is away%s; %s is not affected, connecting again\n", why.c_str(), id.c_str());
     announced_ = true;
   }
   return false;

@@ -130,6 +130,29 @@ TEST_CASE("who follows from afar goes on when the daemon there is another one") 
   CHECK_MESSAGE(ended.out.find("meanwhile") != std::string::npos, ended.out);
 }
 
+TEST_CASE("who follows from afar is told that SSH is what fails, and goes on once it does not") {
+  RemoteScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  const fs::path go = scene.cluster.folder() / "go", cut = scene.cluster.folder() / "cut", wrapper = scene.cluster.folder() / "wrapper";
+  REQUIRE(mkfifo(go.c_str(), 0600) == 0);
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: \"echo before; cat " + go.string() + "\"}\n");
+  Command training = scene.command_on_far({"train"}, project);
+  write_file(wrapper, "[ -e " + cut.string() + " ] && exit 255\nexec " + training.env["DTRAIN_SSH"] + " \"$@\"\n");
+  training.env["DTRAIN_SSH"] = "sh " + wrapper.string();
+  Process train(training);
+  train.wait_for("before");
+  write_file(cut, "");
+  const auto dials = scene.cluster.processes("dtrain dial");
+  REQUIRE(!dials.empty());
+  for (const pid_t pid : dials) kill(pid, SIGKILL);
+  train.wait_for("dtrain: the daemon is away (SSH does not reach far); 1 is not affected, connecting again\n");
+  fs::remove(cut);
+  std::ofstream(go) << "meanwhile\n";
+  const Output ended = train.wait();
+  CHECK_MESSAGE(ended.code == 0, ended.all());
+  CHECK_MESSAGE(ended.out.find("meanwhile") != std::string::npos, ended.out);
+}
+
 TEST_CASE("a port here leads to a replica over there") {
   RemoteScene scene;
   if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);

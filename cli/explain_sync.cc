@@ -45,15 +45,16 @@ Result<int> explain_sync(const fs::path& root, const std::string& path) {
     }
   };
   snapshot.limits.file_bytes_max = UINT64_MAX;  // what is too large is to be found here
-  TRY(explain_snapshot(root, snapshot));
+  const Status explained_all = explain_snapshot(root, snapshot);
   if (text.empty()) text = of_folder;
-  if (text.empty()) {
+  if (text.empty() && explained_all.ok()) {
     return Error{Code::NotFound, fmt::format("the sync meets nothing named {}", path),
                  "paths are relative to the project, and a folder is met by what is in it"};
   }
   Sink sink(STDOUT_FILENO);
   sink.write(text);
   TRY(sink.written());
+  TRY(explained_all);
   return 0;
 }
 

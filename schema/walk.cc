@@ -71,6 +71,7 @@ Status Walk::run(Fd root) {
   top.fd = std::move(root);
   top.emitted = true;  // the project itself is no entry
   TRY(enter(top));
+  if (!refused_.empty()) return joined(std::move(refused_));
   changed = changed || !unread.empty() || keys.size() != cache_.size();
   return ok();
 }
@@ -92,7 +93,10 @@ Status Walk::enter(Directory& directory) {
     path_.resize(directory.path_bytes);
     if (directory.path_bytes > 0) path_ += '/';
     path_.append(names.view(i));
-    TRY(visit(directory, names.name(i), names.view(i)));
+    TRY(check_count());
+    // All that is wrong is told at once; it has one cause mostly, and one cure.
+    Status visited = visit(directory, names.name(i), names.view(i));
+    if (!visited.ok() && refused_.size() < kRefusedMax) refused_.push_back(std::move(visited).error());
   }
   --depth_;
   path_.resize(directory.path_bytes);
@@ -148,13 +152,15 @@ Status Walk::read_rules(Directory& directory, const Listing& names) {
   return ok();
 }
 
+Status Walk::check_count() const {
+  if (keys.size() + unread.size() < options_.limits.entries_max) return ok();
+  return Error{Code::ResourceExhausted,
+               fmt::format("the project has more than {} files", options_.limits.entries_max),
+               "leave some out by .dtrainignore"};
+}
+
 Status Walk::visit(Directory& directory, const char* name, std::string_view name_view) {
   if (path_.size() > kPathBytesMax) return refused(path_, "is too long a path", kHowToLeaveOut);
-  if (keys.size() + unread.size() >= options_.limits.entries_max) {
-    return Error{Code::ResourceExhausted,
-                 fmt::format("the project has more than {} files", options_.limits.entries_max),
-                 "leave some out by .dtrainignore"};
-  }
   if (name_view == ".git") {
     explain(path_, false, ".git never travels");
     return ok();

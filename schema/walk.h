@@ -15,6 +15,7 @@
 #include "schema/fd.h"
 #include "schema/ignore.h"
 #include "schema/listing.h"
+#include "schema/problems.h"
 #include "schema/snapshot.h"
 #include "schema/stat_cache.h"
 
@@ -68,6 +69,7 @@ class Walk {
   bool is_virtual_env(const Directory& directory, const Listing& names);
   bool is_links_to_outputs(const Directory& directory, const Listing& names);
   Status read_rules(Directory& directory, const Listing& names);
+  Status check_count() const;
   Status visit(Directory& directory, const char* name, std::string_view name_view);
   // Empty: it is in.
   std::string why_out(const Directory& directory, const char* name,
@@ -84,7 +86,10 @@ class Walk {
   void count(const Directory& parent, uint64_t size);
   void explain(std::string_view path, bool included, const std::string& why);
 
+  static constexpr size_t kRefusedMax = 20;
+
   const SnapshotOptions& options_;
+  std::vector<Error> refused_;  // names that can't travel
   StatCache& cache_;
   IgnoreRules rules_;
   std::deque<Listing> listings_;  // one for each level, reused; a deque keeps them in place

@@ -2,11 +2,13 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -200,6 +202,22 @@ TEST_CASE("links: out of the project is refused, absolute is kept and said") {
   CHECK(error.hint.find(".dtrainignore") != std::string::npos);
   write_file(root / ".dtrainignore", "escape\n");
   CHECK(take_snapshot(root, {}).ok());
+}
+
+TEST_CASE("all that is refused is told at once, and more than anybody reads is not") {
+  const TemporaryFolder folder;
+  const fs::path root = folder / "p";
+  write_file(root / "a/fine", "");
+  fs::create_symlink("../../etc", root / "a/escape");
+  fs::create_symlink("../etc", root / "z");
+  CHECK(refusal(root).message == "'a/escape' is a link out of the project: '../../etc'; 'z' is a link out of the project: '../etc'");
+  SnapshotOptions explaining;
+  std::vector<std::string> seen;
+  explaining.explain = [&](const SyncDecision& decision) { seen.push_back(decision.path); };
+  CHECK(!explain_snapshot(root, explaining).ok());
+  CHECK(seen == std::vector<std::string>{"a", "a/escape", "a/fine", "z"});
+  for (int i = 0; i < 100; ++i) fs::create_symlink("../etc", root / fmt::format("l{}", i));
+  CHECK(std::ranges::count(refusal(root).message, ';') == 19);
 }
 
 TEST_CASE("what is no file, directory or link stays out with a notice") {

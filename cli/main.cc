@@ -306,13 +306,13 @@ int finish(Result<int> result, bool json) {
 int dispatch(std::vector<std::string> words) {
   if (const Status machine = take_remote_machine(words); !machine.ok()) return finish(machine.error(), false);
   if (is_for_there(words)) return finish(run_there(remote_machine(), words), false);
-  if (words.empty() || words[0] == "--help" || words[0] == "-h" ||
-      (words[0] == "help" && words.size() == 1)) {
+  const bool asks_for_help = !words.empty() && (words[0] == "--help" || words[0] == "-h" || words[0] == "help");
+  if (words.empty() || (asks_for_help && words.size() == 1)) {
     fmt::print("{}", render_overview(kCommands, screen_of(STDOUT_FILENO).width));
     return finish(0, false);
   }
   if (words[0] == "--version" || words[0] == "-V") words[0] = "version";
-  if (words[0] == "help") words = {words[1], "--help"};
+  if (asks_for_help) words = {words[1], "--help"};
 
   CommandContext context;
   context.program = "/proc/self/exe";

@@ -2,15 +2,20 @@
 #include "cli/monitor.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/looked_at.h"
+#include "cli/raw_terminal.h"
 #include "cli/redial.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
@@ -90,11 +95,20 @@ class Monitor {
       } else if (auto status = call.ended()) {
         return *status;
       } else {
-        wait_readable(call.fd(), signals_.fd(), -1);
+        std::array<pollfd, 3> waits = {{{call.fd(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}, {keys_ ? STDIN_FILENO : -1, POLLIN, 0}}};
+        ::poll(waits.data(), waits.size(), -1);   // a signal ends it early
+        if (waits[2].revents != 0) read_keys();
       }
       handle_signals();
     }
     return ok();
+  }
+
+  void read_keys() {
+    std::array<char, 64> keys;
+    const ssize_t got = ::read(STDIN_FILENO, keys.data(), keys.size());
+    if (got == 0 || (got < 0 && errno != EINTR)) keys_.reset();   // nobody types any more
+    if (got > 0 && std::find(keys.begin(), keys.begin() + got, 'q') != keys.begin() + got) done_ = true;
   }
 
   void take(pb::MonitorSample sample) {
@@ -125,9 +139,11 @@ class Monitor {
 
   void draw() {
     if (!entered_) sink_.write(kEnterScreen);
+    // In the background the terminal is somebody else's.
+    if (!entered_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp()) keys_.emplace(STDIN_FILENO, Keys::ButSignals);
     entered_ = true;
     std::string text = paint(
-        cut_to_width(fmt::format("{} {}; Ctrl-C leaves", id_, last_->state()), screen_.width - 1),
+        cut_to_width(fmt::format("{} {}; {} leaves", id_, last_->state(), keys_ ? "q" : "Ctrl-C"), screen_.width - 1),
         Ink::Dim, screen_.colours);
     text += "\n" + body(*last_);
     const auto shown = shown_replicas(*last_);
@@ -145,6 +161,7 @@ class Monitor {
   }
 
   void leave_screen() {
+    keys_.reset();
     if (entered_) sink_.write(kLeaveScreen);
     entered_ = false;
   }
@@ -173,6 +190,7 @@ class Monitor {
   Sink sink_;
   Signals signals_;
   Redial redial_;
+  std::optional<RawTerminal> keys_;
   CpuHistory history_;
   std::optional<pb::MonitorSample> last_;
   int samples_ = 0;

@@ -2,10 +2,11 @@
 
 namespace dtrain::cli {
 
-RawTerminal::RawTerminal(int fd) : fd_(fd) {
+RawTerminal::RawTerminal(int fd, Keys keys) : fd_(fd) {
   if (::tcgetattr(fd_, &before_) != 0) return;
   raw_ = before_;
-  ::cfmakeraw(&raw_);
+  if (keys == Keys::All) ::cfmakeraw(&raw_);
+  if (keys == Keys::ButSignals) raw_.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
   changed_ = ::tcsetattr(fd_, TCSADRAIN, &raw_) == 0;
 }
 

@@ -62,6 +62,25 @@ TEST_CASE("a monitor that is stopped or quit gives the terminal back as it was")
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+TEST_CASE("q leaves the monitor, also after a stop, and keys are not shown") {
+  const ScratchHome scratch;
+  SamplingDaemon daemon(scratch.home());
+  tests::Screenful monitor({{BIN_DIR "/dtrain", "monitor", "4"}, {}, {}, {}});
+  REQUIRE(holds(monitor.read_until("4.train"), "q leaves"));
+  monitor.signal(SIGTSTP);
+  REQUIRE(WIFSTOPPED(monitor.changed()));
+  monitor.signal(SIGCONT);
+  REQUIRE(holds(monitor.read_until(kEnterScreen), kEnterScreen));
+  REQUIRE(holds(monitor.read_until("4.train"), "4.train"));
+  monitor.type("xq");
+  const std::string rest = monitor.read_until(kLeaveScreen);
+  CHECK(holds(rest, kLeaveScreen));
+  CHECK(!holds(rest, "x"));
+  const int status = monitor.changed();
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("a terminal whose cursor does not move gets one sample, without escapes") {
   const ScratchHome scratch;
   SamplingDaemon daemon(scratch.home());

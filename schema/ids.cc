@@ -71,6 +71,9 @@ bool starts_with_digit(std::string_view part) {
 }
 
 std::string_view why_no_experiment(std::string_view part) {
+  if (part.find_first_not_of("0123456789,-") == std::string_view::npos && starts_with_digit(part) && part.find_first_of(",-") != std::string_view::npos) {
+    return "it names several; where a command takes several they stand apart (1 2), or as a range (1-3)";
+  }
   if (part.empty() || part.find_first_not_of("0123456789") != std::string_view::npos) {
     return "it starts with the number of an experiment, from 1 on";
   }

@@ -69,6 +69,9 @@ TEST_CASE("what is no ID is refused with a reason") {
     CHECK_FALSE(parse_replica_id(text).ok());
     CHECK_FALSE(parse_experiment_id(text).ok());
   }
+  for (const char* several : {"1,2", "1-3", "1,3-5"}) {
+    CHECK(parse_id_pattern(several).error().message.ends_with(" is not an ID: it names several; where a command takes several they stand apart (1 2), or as a range (1-3)"));
+  }
   CHECK(parse_id_pattern("4.workr").error().message ==
         "'4.workr' is not an ID: there is no role 'workr'");
   CHECK(parse_experiment_id("4.worker.1").error().message ==

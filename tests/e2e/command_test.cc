@@ -382,6 +382,8 @@ TEST_CASE("help names options as they are typed") {
   CHECK(help.code == 0);
   CHECK_MESSAGE(says(help, "-f, --force   "), help.all());
   CHECK(!says(help, "[]"));
+  const std::string of_train = cluster.run({"train", "--help"}).out;
+  for (const char* asked : {"help", "--help", "-h"}) CHECK(cluster.run({asked, "train"}).out == of_train);
 }
 
 TEST_CASE("hosts are chosen by labels and patterns, in the YAML or with --host, which goes before it") {

@@ -184,9 +184,10 @@ Status Walk::visit(Directory& directory, const char* name, std::string_view name
     explain(path_, false, "neither file, directory nor link");
     return ok();
   }
-  explain(path_, true, "");
   emit_directory(directory);
-  return S_ISREG(st.st_mode) ? visit_file(directory, st) : visit_link(directory, name, st);
+  Status visited = S_ISREG(st.st_mode) ? visit_file(directory, st) : visit_link(directory, name, st);
+  explain(path_, visited.ok(), visited.ok() ? "" : visited.error().message);
+  return visited;
 }
 
 bool Walk::is_our_runs(const Directory& directory, const char* name) {

@@ -103,7 +103,7 @@ std::string failure_hint(const pb::ShowReply& reply, const std::string& reason) 
   // The shell's word for a command that it did not find. Whose image lacks it knows what is in that.
   if (reason.ends_with(": exit code 127") && spec.ok() && spec->image.empty()) {
     return "no such command was found: PATH is that of whoever started the daemon, or the host's runner, and "
-           "env: {PATH: ...} in dtrain.yml sets another; python may be called python3 there";
+           "env: {PATH: ...} in dtrain.yml sets another";
   }
   if (says("exit code") || says(" printed '")) return "";
   if (reason.starts_with(kCameAfter)) return rerun_after_text(reply, reason);

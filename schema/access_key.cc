@@ -60,6 +60,11 @@ Status check_private(const std::string& file, KeyOf of) {
 
 }  // namespace
 
+bool begins_as_access_key(std::string_view text) {
+  text = text.substr(0, kAccessKeyMark);
+  return text == first_line_of(KeyOf::Host).substr(0, kAccessKeyMark) || text == first_line_of(KeyOf::User).substr(0, kAccessKeyMark);
+}
+
 std::string to_text(const AccessKey& key) {
   return fmt::format("{}{}: {}\ndaemon: {}\n{}{}{}", first_line_of(key.of), word_of(key.of), key.name, key.daemon,
                      key.authority, key.certificate, key.secret);

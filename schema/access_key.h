@@ -25,6 +25,9 @@ struct AccessKey {
 };
 
 std::string to_text(const AccessKey& key);
+// Whether a file that begins so holds a key, of whichever kind. kAccessKeyMark bytes are enough.
+inline constexpr size_t kAccessKeyMark = 16;
+bool begins_as_access_key(std::string_view text);
 // InvalidArgument: no such text, a part of it is missing, or it is the other kind's; `source` is what the message calls it.
 Result<AccessKey> parse_access_key(std::string_view text, KeyOf of, std::string_view source);
 

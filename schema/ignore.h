@@ -6,7 +6,7 @@
 //
 // By default __pycache__/ anywhere, runs/, wandb/ and what `dtrain output cp` makes (output-4/)
 // at the top, virtual environments (directories with a pyvenv.cfg), and further down a runs/ of
-// nothing but links to outputs stay out. `.git` and a DTRAIN_HOME stay out whatever anyone says.
+// nothing but links to outputs, and keys to a daemon stay out. `.git` and a DTRAIN_HOME stay out whatever anyone says.
 #pragma once
 
 #include <string>

@@ -42,6 +42,7 @@ std::vector<Notice> notices_of(const Walk& walk) {
     notices.push_back({text, text});
   };
   name_all(walk.absolute_links, "absolute links stay links, their targets must exist on each host");
+  name_all(walk.secret, "left out, being keys to a daemon, which are secret");
   name_all(walk.special, "left out, being sockets, fifos or devices");
   return notices;
 }

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "schema/access_key.h"
 #include "schema/file_hash.h"
 #include "schema/home.h"
 #include "schema/quote.h"
@@ -174,6 +175,10 @@ Status Walk::visit(Directory& directory, const char* name, std::string_view name
                            ? rules_.decide(path_, is_directory)
                            : rules_.decide_below_excluded(path_, is_directory);
   std::string out_why = why_out(directory, name, verdict);
+  if (out_why.empty() && verdict.kind != IgnoreRules::Verdict::Kind::Included && is_secret(directory, name, st)) {
+    secret.push_back(path_);
+    out_why = "a key to a daemon, which is secret";
+  }
   if (!out_why.empty()) {
     explain(path_, false, out_why);
     if (!is_directory || !rules_.takes_in_below(path_)) return ok();
@@ -188,6 +193,15 @@ Status Walk::visit(Directory& directory, const char* name, std::string_view name
   Status visited = S_ISREG(st.st_mode) ? visit_file(directory, st) : visit_link(directory, name, st);
   explain(path_, visited.ok(), visited.ok() ? "" : visited.error().message);
   return visited;
+}
+
+// As `dtrain users invite` and `dtrain hosts invite` leave one in whatever directory they are called.
+bool Walk::is_secret(const Directory& directory, const char* name, const struct stat& st) const {
+  if (!S_ISREG(st.st_mode) || !path_.ends_with(".key")) return false;
+  const Fd file(::openat(directory.fd.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  char begin[kAccessKeyMark];
+  const ssize_t got = file ? ::pread(file.get(), begin, sizeof begin, 0) : 0;
+  return got > 0 && begins_as_access_key({begin, static_cast<size_t>(got)});
 }
 
 bool Walk::is_our_runs(const Directory& directory, const char* name) {

@@ -48,6 +48,7 @@ class Walk {
   const int64_t start_ns;
   std::vector<std::pair<std::string, uint64_t>> top_level;
   std::vector<std::string> left_out;        // by default, nobody having asked for it
+  std::vector<std::string> secret;          // the same: keys of dtrain's
   std::vector<std::string> special;         // sockets, fifos, devices
   std::vector<std::string> absolute_links;  // "data -> /mnt/data"
 
@@ -71,6 +72,7 @@ class Walk {
   Status read_rules(Directory& directory, const Listing& names);
   Status check_count() const;
   Status visit(Directory& directory, const char* name, std::string_view name_view);
+  bool is_secret(const Directory& directory, const char* name, const struct stat& st) const;
   // Empty: it is in.
   std::string why_out(const Directory& directory, const char* name,
                       const IgnoreRules::Verdict& verdict);

@@ -13,6 +13,7 @@
 #include <map>
 #include <thread>
 
+#include "schema/access_key.h"
 #include "schema/file_hash.h"
 #include "schema/stat_cache.h"
 #include "tests/support/project.h"
@@ -154,6 +155,32 @@ TEST_CASE("ignore files decide what is in, and explain says why") {
   CHECK(taken->notices[0].text ==
         "left out by default: 'env/', 'pkg/__pycache__/', 'runs/', 'wandb/'; a line !NAME/ in "
         ".dtrainignore takes one in");
+}
+
+TEST_CASE("keys that dtrain wrote stay out unless they are asked for, and no other file of such a name does") {
+  const TemporaryFolder folder;
+  const fs::path root = folder.path();
+  const auto key = [](KeyOf of) { return to_text({.of = of, .name = "anna", .daemon = "10.0.0.1:7077", .authority = "", .certificate = "", .secret = ""}); };
+  write_file(root / "anna.key", key(KeyOf::User));
+  write_file(root / "sub/gpu1.key", key(KeyOf::Host));
+  write_file(root / "own.key", "a sonata");
+  write_file(root / "empty.key", "");
+  write_file(root / "anna.txt", key(KeyOf::User));
+  std::map<std::string, std::string> out;
+  SnapshotOptions options;
+  options.explain = [&](const SyncDecision& decision) {
+    if (!decision.included) out[decision.path] = decision.why;
+  };
+  auto taken = take_snapshot(root, options);
+  REQUIRE(taken.ok());
+  CHECK(paths_of(*taken) == "anna.txt empty.key own.key sub ");
+  CHECK(out["anna.key"] == "a key to a daemon, which is secret");
+  REQUIRE(taken->notices.size() == 1);
+  CHECK(taken->notices[0].text == "left out, being keys to a daemon, which are secret: 'anna.key', 'sub/gpu1.key'");
+  write_file(root / ".dtrainignore", "!anna.key\n");
+  taken = take_snapshot(root, options);
+  REQUIRE(taken.ok());
+  CHECK(paths_of(*taken) == ".dtrainignore anna.key anna.txt empty.key own.key sub ");
 }
 
 TEST_CASE("runs/ that holds links to outputs alone is no news, wherever it lies") {

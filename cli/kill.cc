@@ -85,6 +85,7 @@ std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentI
   if (gone && item.already_over()) text = fmt::format("{} is already {}", item.id(), experiment.state());
   if (text.empty()) text = fmt::format("{} is {}", item.id(), gone ? "killed" : "being killed");
   if (!item.already_over() && !item.message().empty()) text += "; " + item.message();
+  if (!state) return text + "\n";   // of what can't be read there is none to wait for
   if (!gone) return fmt::format("{}; {} wait {} returns when it has ended\n", text, called(), item.id());
   if (item.already_over() && experiment.finished_unix_ms() != 0) {
     text += fmt::format(" (ended {})", human_ago(experiment.finished_unix_ms(), now_unix_ms));

@@ -120,6 +120,7 @@ class ClientApi : public pb::Client::CallbackService {
   Status info(pb::InfoReply& reply);
   Status plan_for(const Person& person, const pb::PlanRequest& request, pb::PlanReply& reply);
   Status list(const pb::ListRequest& request, pb::ListReply& reply);
+  Status add_unreadable(const std::string& project_dir, std::vector<uint32_t>& numbers);
   Status add_to_list(uint32_t number, bool members, pb::ListReply& reply);
   Result<ExperimentId> id_of(const Person& person, const pb::ShowRequest& request);
   Status show(const Person& person, const pb::ShowRequest& request, pb::ShowReply& reply);

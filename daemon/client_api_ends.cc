@@ -72,6 +72,9 @@ Status ClientApi::check_whole(const Person& person, const std::string& id, std::
     return Error{Code::InvalidArgument, fmt::format("{} is one replica of a gang", id),
                  fmt::format("of the whole experiment: dtrain {} {}", verb, to_string(pattern.experiment))};
   }
+  if (verb == "kill" && pattern.experiment.member == 0 && parts_.scheduler.unreadable().contains(pattern.experiment.number)) {
+    return may_administer(person, "kill of what can't be read");   // nor whose it is
+  }
   TRY(const auto known, parts_.scheduler.find(pattern.experiment));
   TRY(check_exists(known, pattern));
   return may_change(person, *known.submission, verb, id);
@@ -123,6 +126,11 @@ Status ClientApi::add_states(pb::SuspendReply& reply) {
 
 Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Item& item) {
   TRY(const IdPattern pattern, parse_id_pattern(id));
+  if (parts_.scheduler.unreadable().contains(pattern.experiment.number)) {
+    item.set_already_over(true);
+    item.set_message(fmt::format("{} is given up, for what is stored of it can't be read; what hosts still run of it is ended", id));
+    return parts_.scheduler.give_up_unreadable(pattern.experiment.number, force);
+  }
   TRY(const auto known, parts_.scheduler.find(pattern.experiment));
   const auto info =
       summary_of(known, pattern.experiment, parts_.scheduler.model(), boottime_ms());

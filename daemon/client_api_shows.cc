@@ -30,8 +30,6 @@ constexpr size_t kShownParameterBytesMax = size_t{512} << 10;
 // Past this much a list goes on in another reply.
 constexpr size_t kListBytes = size_t{512} << 10;
 constexpr size_t kListedNoteBytes = 200;
-// The state in a list of what the store has and this daemon can't read.
-constexpr std::string_view kUnreadable = "UNREADABLE";
 
 size_t members_at_once(const Spec& spec) {
   size_t parameter_bytes = 1;
@@ -185,6 +183,7 @@ Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
       if (!request.project_dir().empty() && project != request.project_dir()) continue;
       numbers.push_back(number);
     }
+    TRY(add_unreadable(request.project_dir(), numbers));
   }
   size_t bytes = 0;
   for (const uint32_t number : numbers) {
@@ -204,6 +203,16 @@ Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
     }
     for (int i = before; i < reply.experiments_size(); ++i) bytes += reply.experiments(i).ByteSizeLong();
   }
+  return ok();
+}
+
+// They may live.
+Status ClientApi::add_unreadable(const std::string& project_dir, std::vector<uint32_t>& numbers) {
+  const auto& unreadable = parts_.scheduler.unreadable();
+  if (unreadable.empty()) return ok();
+  TRY(const auto here, parts_.store.numbers(project_dir, 0));
+  std::ranges::copy_if(here, std::back_inserter(numbers), [&](uint32_t number) { return unreadable.contains(number); });
+  std::ranges::sort(numbers);
   return ok();
 }
 

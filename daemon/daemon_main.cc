@@ -161,10 +161,10 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   std::optional<Pools> pools;
   TRY(const auto lent, store->allocations());
   // Those of an earlier configuration go back.
-  if (!keys && !lent.empty()) {
+  if (!keys && !lent.records.empty()) {
     TRY(keys, HostKeys::open(home.keys()));
   }
-  if (keys && (!config.pools.empty() || !lent.empty())) {
+  if (keys && (!config.pools.empty() || !lent.records.empty())) {
     for (const SlurmPool& pool : config.pools) scheduler.add_pool(facts_of(pool));
     pools.emplace(PoolParts{loop, home, *store, scheduler, runner_api, *keys, config.ports,
                             [&] { return dialled_as(*listens, "", config.address, home); }},

@@ -29,7 +29,9 @@ std::string named(const Model& model, const std::vector<ExperimentId>& ids) {
   std::string text;
   for (size_t i = 0; i < std::min(ids.size(), kNamedMost); ++i) {
     const char* between = i == 0 ? "" : i + 1 == ids.size() ? " and " : ", ";
-    text += fmt::format("{}{} ({})", between, to_string(ids[i]), to_string(state_now(model, ids[i])));
+    const bool unreadable = model.unreadable.contains(ids[i].number);
+    const std::string_view state = unreadable ? kUnreadable : to_string(state_now(model, ids[i]));
+    text += fmt::format("{}{} ({})", between, to_string(ids[i]), state);
   }
   if (ids.size() > kNamedMost) text += fmt::format(" and {} more", ids.size() - kNamedMost);
   return text;
@@ -65,6 +67,7 @@ void one_is_over(Turn& turn, const ExperimentId& awaited, State end, uint32_t nu
 }  // namespace
 
 bool lives(const Model& model, const ExperimentId& id) {
+  if (model.unreadable.contains(id.number)) return true;
   const auto found = model.experiments.find(id);
   const bool is_one = id.member != 0 || (found != model.experiments.end() && !found->second.submission->spec.is_set());
   if (is_one) return found != model.experiments.end() && !found->second.over;
@@ -113,6 +116,17 @@ bool fail_with_ended(Turn& turn) {
     }
   }
   return !turn.touched.empty();
+}
+
+void end_awaited_unreadable(Turn& turn, uint32_t number) {
+  std::vector<std::pair<ExperimentId, std::set<uint32_t>>> waiting;
+  for (auto it = turn.model.awaited.lower_bound({number, 0}); it != turn.model.awaited.end() && it->first.number == number;) {
+    waiting.emplace_back(it->first, std::move(it->second));
+    it = turn.model.awaited.erase(it);
+  }
+  for (const auto& [id, numbers] : waiting) {
+    for (const uint32_t who : numbers) one_is_over(turn, id, State::Killed, who);
+  }
 }
 
 void let_begin(Turn& turn) {

@@ -24,6 +24,8 @@ std::string awaited_text(const Model& model, const Spec& spec);
 void begin_to_wait(Model& model, const Submission& submission);
 // Who was to come after one of `turn.ended`, and can't; true: these are touched, and their ends are for the next call.
 bool fail_with_ended(Turn& turn);
+// Likewise, once one of `Model::unreadable` is given up, who waited for it.
+void end_awaited_unreadable(Turn& turn, uint32_t number);
 // Who waits for nobody any more, once nothing is touched and no more fail.
 void let_begin(Turn& turn);
 

@@ -63,6 +63,10 @@ void kill_one(Turn& turn, const ExperimentId& id, bool force) {
 }
 
 void on_kill(Turn& turn, const KillWanted& event) {
+  if (turn.model.unreadable.erase(event.id.number) > 0) {
+    stop_unreadable(turn, event.id.number, event.force);
+    return end_awaited_unreadable(turn, event.id.number);
+  }
   for (const ExperimentId& id : live_of(turn.model, event.id)) kill_one(turn, id, event.force);
 }
 

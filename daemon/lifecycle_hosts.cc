@@ -205,6 +205,7 @@ void on_connected(Turn& turn, const HostConnected& event) {
   for (const HeldReplicaFact& fact : held) {
     if (!is_stray(turn.model, host.id, fact)) continue;
     host.strays.insert(fact);
+    if (turn.model.unreadable.contains(fact.replica.experiment.number)) continue;   // it goes on
     stops[fact.replica.experiment].replicas.push_back(fact);
   }
   std::vector<HostId> news{host.id};
@@ -338,7 +339,22 @@ void on_stray_released(Turn& turn, const ReplicaReleased& event) {
     turn.model.place_wanted = true;
   }
   let_go(turn, event.host, fact);
+  // How it ended is for a daemon that can read what it belongs to.
+  if (turn.model.unreadable.contains(event.replica.experiment.number)) return;
   turn.send(SendForget{event.host, event.replica.experiment, {fact}});
+}
+
+void stop_unreadable(Turn& turn, uint32_t number, bool force) {
+  for (const auto& [id, host] : turn.model.hosts) {
+    std::map<ExperimentId, SendStop> stops;
+    for (const HeldReplicaFact& fact : host.strays) {
+      if (fact.replica.experiment.number == number) stops[fact.replica.experiment].replicas.push_back(fact);
+    }
+    for (auto& [experiment, stop] : stops) {
+      turn.send(SendStop{id, experiment, std::move(stop.replicas), force ? 0 : kStrayGraceMs, "killed"});
+      turn.refresh(id);
+    }
+  }
 }
 
 }  // namespace dtrain::daemon

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,9 @@
 namespace dtrain::daemon {
 
 using TimeMs = int64_t;  // CLOCK_BOOTTIME; an argument, never asked for here
+
+// Shown in place of a state for what the store has and this daemon can't read.
+inline constexpr std::string_view kUnreadable = "UNREADABLE";
 
 struct Gpu {
   int index = 0;
@@ -303,6 +307,9 @@ struct Model {
   std::set<HostId> drained;   // nothing more is placed there until somebody says otherwise; also of those not seen yet
   // Whose key is, and when each was last heard of. Forgotten once they are away and nothing of them is awaited.
   std::map<HostId, TimeMs> revoked;
+  // Numbers that this daemon can't read what is stored of. They live, but nothing is in `experiments`: what hosts hold of
+  // them is left alone, until a kill gives them up.
+  std::set<uint32_t> unreadable;
 
   // Derived, kept for speed, checked against the facts by the simulation after each step.
   std::set<ExperimentId> live;  // not over

@@ -352,8 +352,9 @@ grpc::Status OutputsApi::Over(grpc::ServerContext* call, const pb::OverRequest* 
       const auto id = parse_experiment_id(request->experiments(i));
       const auto& experiments = scheduler_.model().experiments;
       const auto found = id.ok() ? experiments.find(*id) : experiments.end();
-      reply->add_over(found == experiments.end() || found->second.over ||
-                      found->second.submission->submission_id != request->submissions(i));
+      const bool unreadable = id.ok() && scheduler_.unreadable().contains(id->number);
+      reply->add_over(!unreadable && (found == experiments.end() || found->second.over ||
+                                      found->second.submission->submission_id != request->submissions(i)));
     }
     return grpc::Status();
   });

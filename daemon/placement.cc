@@ -102,6 +102,9 @@ FreeHost free_host(const Model& model, const Host& host) {
   FreeHost free = empty_host(host, Strangers::Stay);
   free.drained = model.drained.contains(host.id);
   free.open = host.connected && host.strays.empty() && !host.leaving && !free.drained;
+  for (const HeldReplicaFact& held : host.strays) {
+    if (model.unreadable.contains(held.replica.experiment.number)) free.unreadable = held.replica.experiment.number;
+  }
   free.port_next = host.port_first;
   std::sort(free.gpus.begin(), free.gpus.end());
   const auto seated = model.seated.find(host.id);

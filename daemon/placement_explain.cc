@@ -393,6 +393,10 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
       if (free.drained) {
         return Waits{fmt::format("waits for {0}, which is drained until `hosts undrain {0}`", free.host->name)};
       }
+      if (free.unreadable != 0) {
+        return Waits{fmt::format("waits for {0}, which has something of {1}, and what is stored of {1} can't be read: `dtrain kill {1}` ends it",
+                                 free.host->name, free.unreadable)};
+      }
       return Waits{fmt::format("waits for {}, which still ends replicas of an earlier attempt",
                                free.host->name)};
     }

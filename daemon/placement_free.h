@@ -25,6 +25,7 @@ struct FreeHost {
   std::string name;             // of the host when it was put: what is kept in order by it may not change
   bool open = false;            // connected, without strays, not drained: something may be placed here
   bool drained = false;
+  uint32_t unreadable = 0;      // has something of that number, which is in Model::unreadable; 0: nothing like that
   double cpus = 0;
   int64_t memory_bytes = 0;
   std::vector<int> gpus;        // free device indices, ascending

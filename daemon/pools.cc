@@ -77,8 +77,11 @@ Status Pools::load() {
   std::error_code error;
   std::filesystem::create_directories(parts_.home.pools(), error);
   if (error) return errno_error(fmt::format("create {}", parts_.home.pools().string()), error.value());
-  TRY(const auto records, parts_.store.allocations());
-  for (const pb::AllocationRecord& record : records) {
+  TRY(const auto stored, parts_.store.allocations());
+  for (const uint32_t number : unreadable_ = stored.unreadable) {
+    std::fprintf(stderr, "what was asked of a pool as number %u can't be read: its job, if it has one, is left to itself\n", number);
+  }
+  for (const pb::AllocationRecord& record : stored.records) {
     Allocation& allocation = allocations_[record.number()];
     allocation.record = record;
     allocation.job.id = record.job();

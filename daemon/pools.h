@@ -134,6 +134,7 @@ class Pools {
   const std::string tag_;   // in the names of its jobs: no other daemon has it
   std::map<std::string, State> pools_;
   std::map<uint32_t, Allocation> allocations_;
+  std::set<uint32_t> unreadable_;   // of which the store has what this daemon can't read
   std::map<ExperimentId, std::string> said_;
   boost::asio::steady_timer review_timer_;
   TimeMs review_ms_ = 0;    // when it is due; 0: not before something happens

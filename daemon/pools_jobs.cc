@@ -150,6 +150,8 @@ void Pools::cancel_strays(const std::map<std::string, slurm::Job>& jobs) {
   std::set<std::string> known;
   for (const auto& [number, allocation] : allocations_) known.insert(job_name(allocation.record));
   for (auto job = jobs.lower_bound(own); job != jobs.end() && job->first.starts_with(own); ++job) {
+    const auto is_of = [&job](uint32_t number) { return job->first.ends_with(fmt::format("-{}", number)); };
+    if (std::ranges::any_of(unreadable_, is_of)) continue;
     if (known.contains(job->first) || slurm::is_over(job->second) || job->second.state == "COMPLETING") continue;
     std::fprintf(stderr, "job %s (%s) is cancelled: nobody knows of it\n", job->second.id.c_str(), job->first.c_str());
     cancel(job->second.id, times_.look_every);

@@ -227,7 +227,9 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
   return record;
 }
 
-Result<Experiment> from_record(const pb::ExperimentRecord& record, const ExperimentId& id,
+namespace {
+
+Result<Experiment> read_record(const pb::ExperimentRecord& record, const ExperimentId& id,
                                std::shared_ptr<const Submission> submission, TimeMs now,
                                const std::string& boot_id) {
   TRY(check_moments(record, id));
@@ -300,6 +302,17 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
     experiment.not_before_ms = std::max<TimeMs>(moment(record.not_before_ms()), 1);
   }
   TRY(check_facts(experiment));
+  return experiment;
+}
+
+}  // namespace
+
+Result<Experiment> from_record(const pb::ExperimentRecord& record, const ExperimentId& id,
+                               std::shared_ptr<const Submission> submission, TimeMs now,
+                               const std::string& boot_id) {
+  auto experiment = read_record(record, id, std::move(submission), now, boot_id);
+  // An ID that is none is nobody's bad input here.
+  if (!experiment.ok() && experiment.error().code != Code::DataLoss) return damaged(id, experiment.error().message);
   return experiment;
 }
 

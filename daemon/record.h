@@ -11,7 +11,7 @@ namespace dtrain::daemon {
 pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now, const std::string& boot_id);
 
 // `submission` is the one of record's number. Durations continue from what was stored: within the same
-// boot the clock went on, after a reboot it starts at the last stored value.
+// boot the clock went on, after a reboot it starts at the last stored value. DataLoss: it makes no sense.
 Result<Experiment> from_record(const pb::ExperimentRecord& record, const ExperimentId& id,
                                std::shared_ptr<const Submission> submission, TimeMs now,
                                const std::string& boot_id);

@@ -249,6 +249,10 @@ const Replica* RunnerApi::find(const ReplicaId& id) const {
 // The seat may be another's by now, of a later attempt: then it is who sent that attempt's output before. Where nobody
 // did, it is not known who had it: a host that was lost may come back with all that it printed meanwhile.
 bool RunnerApi::has_output_of(const HostId& host, const ReplicaId& id, uint32_t attempt) const {
+  if (scheduler_->unreadable().contains(id.experiment.number)) {   // what it says is kept, of whoever says it first
+    const auto known = log_source_.find({to_string(id), attempt});
+    return known == log_source_.end() || known->second == host;
+  }
   const Replica* replica = find(id);
   const auto experiment = scheduler_->model().experiments.find(id.experiment);
   const bool missing = experiment != scheduler_->model().experiments.end() && is_missing(experiment->second, id);
@@ -292,9 +296,9 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host
   log_source_[key] = host;
   const auto status = logs_->append(replica->experiment.number, log);
   if (!status.ok()) return refuse(key, status.error(), connected);
-  const Experiment& experiment = scheduler_->model().experiments.at(replica->experiment);
-  const bool measured = !experiment.spec().metrics.empty() && !experiment.over;
-  if (measured) look_at(experiment, metrics_->take(experiment, *replica, log));
+  const auto found = scheduler_->model().experiments.find(replica->experiment);   // what can't be read is not there
+  const bool measured = found != scheduler_->model().experiments.end() && !found->second.spec().metrics.empty() && !found->second.over;
+  if (measured) look_at(found->second, metrics_->take(found->second, *replica, log));
   // A repeat of what became durable while the runner was away: no later sync would say so.
   const uint64_t durable = logs_->durable_offset(replica->experiment.number, key);
   if (durable >= end) log_durable(key, durable);

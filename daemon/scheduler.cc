@@ -66,7 +66,7 @@ Scheduler::Scheduler(boost::asio::io_context& loop, const Home& home, Store& sto
 Status Scheduler::load() {
   TRY(const uint32_t last_given, last_number(home_));
   TRY(store_.leave_out_numbers(last_given));
-  TRY(const auto submissions, store_.open_submissions());
+  TRY(const auto numbers, store_.open_numbers());
   TRY(model_.drained, store_.drained_hosts());
   TRY(const Store::NotedTime noted, store_.noted_time());
   const TimeMs now = boottime_ms();
@@ -76,33 +76,65 @@ Status Scheduler::load() {
     const TimeMs silent_ms = known.boot_id == noted.boot_id ? noted.at_ms - known.heard_ms : 0;
     model_.revoked[host] = known.boot_id == boot_id_ ? known.heard_ms : now - std::max<TimeMs>(silent_ms, 0);
   }
-  for (const auto& submission : submissions) {
-    const uint32_t number = submission->number;
-    const uint32_t last = submission->last_member();
-    for (uint32_t member = submission->first_member(); member <= last; ++member) {
-      Experiment experiment = first_state(submission, member);
-      model_.experiments.emplace(experiment.id, std::move(experiment));
-    }
-    TRY(auto stored, store_.experiments(number));
-    for (auto& row : stored) {
-      if (row.record.boot_id() == noted.boot_id) {
-        const auto noted_ms = static_cast<uint64_t>(noted.at_ms);
-        row.record.set_stored_at_ms(std::max(row.record.stored_at_ms(), noted_ms));
-      }
-      TRY(auto experiment, from_record(row.record, row.id, submission, now, boot_id_));
-      // By this boot's clock, before note_time() forgets what was noted in the one before.
-      if (!experiment.over && row.record.boot_id() != boot_id_) waiting_rows_.insert(row.id);
-      lighten(experiment);
-      model_.experiments.insert_or_assign(row.id, std::move(experiment));
-    }
-    TRY(extras_[number], store_.extras(number));
-    logs_.prepare(number);
+  for (const uint32_t number : numbers) {
+    const Status loaded = load_one(number, noted, now);
+    if (!loaded.ok()) TRY(set_aside(number, loaded.error()));
   }
   rebuild(model_, now);
-  for (const auto& submission : submissions) close_finished({submission->number});
+  for (const uint32_t number : numbers) close_finished({number});
   arm_deadline();
   end_turn_soon();
   malloc_trim(0);
+  return ok();
+}
+
+// All of it or nothing.
+Status Scheduler::load_one(uint32_t number, const Store::NotedTime& noted, TimeMs now) {
+  TRY(const auto submission, store_.submission(number));
+  TRY(auto stored, store_.experiments(number));
+  TRY(SubmissionExtras extras, store_.extras(number));
+  std::vector<Experiment> experiments;
+  std::set<ExperimentId> of_an_earlier_boot;
+  for (auto& row : stored) {
+    if (row.record.boot_id() == noted.boot_id) {
+      const auto noted_ms = static_cast<uint64_t>(noted.at_ms);
+      row.record.set_stored_at_ms(std::max(row.record.stored_at_ms(), noted_ms));
+    }
+    TRY(auto experiment, from_record(row.record, row.id, submission, now, boot_id_));
+    if (!experiment.over && row.record.boot_id() != boot_id_) of_an_earlier_boot.insert(row.id);
+    lighten(experiment);
+    experiments.push_back(std::move(experiment));
+  }
+  const uint32_t last = submission->last_member();
+  for (uint32_t member = submission->first_member(); member <= last; ++member) {
+    Experiment experiment = first_state(submission, member);
+    model_.experiments.emplace(experiment.id, std::move(experiment));
+  }
+  for (Experiment& experiment : experiments) {
+    const ExperimentId id = experiment.id;
+    model_.experiments.insert_or_assign(id, std::move(experiment));
+  }
+  // By this boot's clock, before note_time() forgets what was noted in the one before.
+  waiting_rows_.merge(of_an_earlier_boot);
+  extras_[number] = std::move(extras);
+  logs_.prepare(number);
+  return ok();
+}
+
+Status Scheduler::set_aside(uint32_t number, Error why) {
+  if (why.code != Code::DataLoss) return why;
+  if (unreadable_.empty()) TRY(store_.check_file());
+  why.hint = fmt::format("the version that took it can read it, or DTRAIN_HOME/db of a backup; `dtrain kill {}` gives it up, and ends what of it still runs", number);
+  std::fprintf(stderr, "experiment %u is set aside: %s\n", number, why.message.c_str());
+  model_.unreadable.insert(number);
+  unreadable_.emplace(number, std::move(why));
+  return ok();
+}
+
+Status Scheduler::give_up_unreadable(uint32_t number, bool force) {
+  TRY(store_.close_submission(number));
+  unreadable_.erase(number);
+  handle(KillWanted{{number, 0}, force});
   return ok();
 }
 

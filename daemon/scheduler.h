@@ -54,8 +54,11 @@ class Scheduler {
   void set_quotas(std::vector<Quota> quotas) { model_.quotas = std::move(quotas); }
   void set_fair_share(std::vector<Weight> weights) { model_.fair_share = std::move(weights); }
 
-  // Once, before anything else: what the last daemon knew.
+  // Once, before anything else: what the last daemon knew. What of it can't be read is set aside.
   Status load();
+  // By number, and why: nothing of them is placed, stopped or changed until somebody gives them up, for good.
+  const std::map<uint32_t, Error>& unreadable() const { return unreadable_; }
+  Status give_up_unreadable(uint32_t number, bool force);
 
   // Refuses what no connected host could ever run or be told of, unless that submission was accepted
   // before.
@@ -95,7 +98,7 @@ class Scheduler {
     Known(Known&&) = default;
     Known& operator=(Known&&) = default;
   };
-  // Of a set (member 0) all members, else that one: none when there is no such member.
+  // Of a set (member 0) all members, else that one: none when there is no such member. DataLoss: it can't be read.
   Result<Known> find(const ExperimentId& id);
   std::filesystem::path output_dir(const ExperimentId& id) const;
   // That of the first that it comes after; empty: it comes after none.
@@ -108,6 +111,8 @@ class Scheduler {
   std::function<void()> on_turn;
 
  private:
+  Status load_one(uint32_t number, const Store::NotedTime& noted, TimeMs now);
+  Status set_aside(uint32_t number, Error why);
   void end_turn_soon();
   void end_turn();
   Status commit();
@@ -148,6 +153,7 @@ class Scheduler {
   std::vector<StateChange> waiting_notify_;
   std::map<HostId, TimeMs> revoked_stored_;
   std::set<uint32_t> unclosed_;   // over, and the store could not be told
+  std::map<uint32_t, Error> unreadable_;
   std::map<uint32_t, SubmissionExtras> extras_;   // of what is live
   std::vector<ExperimentId> kills_;   // that a person asked for since the last commit
   std::vector<std::function<void(const Status&)>> at_end_of_turn_;

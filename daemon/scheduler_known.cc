@@ -51,6 +51,7 @@ Result<Experiment> Scheduler::committed(const ExperimentId& id,
 }
 
 Result<Scheduler::Known> Scheduler::find(const ExperimentId& id) {
+  if (const auto found = unreadable_.find(id.number); found != unreadable_.end()) return found->second;
   Known known;
   const auto add = [&known](const Experiment& experiment) {
     if (experiment.is_shared()) {

@@ -312,18 +312,19 @@ Status Store::remove_allocation(uint32_t number) {
   return ok();
 }
 
-Result<std::vector<pb::AllocationRecord>> Store::allocations() {
-  std::vector<pb::AllocationRecord> records;
-  Statement rows(database_, "select record from allocation order by number");
+Result<Store::Allocations> Store::allocations() {
+  Allocations allocations;
+  Statement rows(database_, "select number, record from allocation order by number");
   while (true) {
     TRY(const bool row, rows.step());
-    if (!row) return records;
+    if (!row) return allocations;
+    const auto number = static_cast<uint32_t>(rows.integer(0));
     pb::AllocationRecord record;
-    if (!record.ParseFromString(rows.bytes(0))) {
-      return Error{Code::DataLoss, "what was asked of pools is damaged in the database",
-                   "restore DTRAIN_HOME/db from a backup"};
+    if (record.ParseFromString(rows.bytes(1)) && record.number() == number) {
+      allocations.records.push_back(std::move(record));
+    } else {
+      allocations.unreadable.insert(number);
     }
-    records.push_back(std::move(record));
   }
 }
 
@@ -333,15 +334,22 @@ Status Store::close_submission(uint32_t number) {
   return ok();
 }
 
-Result<std::vector<std::shared_ptr<const Submission>>> Store::open_submissions() {
-  std::vector<std::shared_ptr<const Submission>> submissions;
+Result<std::vector<uint32_t>> Store::open_numbers() {
+  std::vector<uint32_t> numbers;
   Statement select(database_, "select number from submission where closed = 0 order by number");
   while (true) {
     TRY(const bool row, select.step());
-    if (!row) return submissions;
-    TRY(auto submission, this->submission(static_cast<uint32_t>(select.integer(0))));
-    submissions.push_back(std::move(submission));
+    if (!row) return numbers;
+    numbers.push_back(static_cast<uint32_t>(select.integer(0)));
   }
+}
+
+Status Store::check_file() {
+  Statement check(database_, "pragma quick_check(1)");
+  TRY(check.step());
+  const std::string found = check.bytes(0);
+  if (found == "ok") return ok();
+  return Error{Code::DataLoss, fmt::format("the database is damaged: {}", found), "restore DTRAIN_HOME/db from a backup, or move it away"};
 }
 
 Result<std::shared_ptr<const Submission>> Store::submission(uint32_t number) {

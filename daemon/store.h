@@ -87,12 +87,19 @@ class Store {
   Result<uint32_t> add_allocation(pb::AllocationRecord record);   // record.number is ignored
   Status put_allocation(const pb::AllocationRecord& record);
   Status remove_allocation(uint32_t number);
-  Result<std::vector<pb::AllocationRecord>> allocations();
+  struct Allocations {
+    std::vector<pb::AllocationRecord> records;
+    std::set<uint32_t> unreadable;   // their numbers; what is stored of them stays
+  };
+  Result<Allocations> allocations();
 
-  // All of it is over: open_submissions() leaves it out from now on.
+  // All of it is over: open_numbers() leaves it out from now on.
   Status close_submission(uint32_t number);
 
-  Result<std::vector<std::shared_ptr<const Submission>>> open_submissions();
+  // What is read of one submission is DataLoss where this dtrain can't make sense of it; check_file() says whether the
+  // whole database is to blame.
+  Result<std::vector<uint32_t>> open_numbers();
+  Status check_file();   // DataLoss; takes long where it is large
   Result<std::shared_ptr<const Submission>> submission(uint32_t number);   // NotFound
   Result<SubmissionExtras> extras(uint32_t number);
   Result<std::vector<StoredExperiment>> experiments(uint32_t number);

@@ -198,6 +198,46 @@ TEST_CASE("what is stored of one experiment and can't be read hides no other") {
   CHECK(shown->error_message().starts_with("experiment 1 is stored, but this dtrain can't read it: "));
 }
 
+TEST_CASE("what can't be read is in the list of what lives, until it is killed") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  {
+    OneDaemon before(home);
+    before.scheduler.handle(HostConnected{a_host(), {}});
+    REQUIRE(before.submit("a").ok());
+    REQUIRE(before.submit("b").ok());
+    before.turn();
+  }
+  spoil(home, "update experiment set facts = x'ff' where number = 1");
+  ServedDaemon daemon(home);
+  const auto stub = pb::Client::NewStub(daemon.channel);
+  const auto listed = [&] {
+    grpc::ClientContext call;
+    pb::ListRequest request;
+    pb::ListReply list;
+    bool done = false;
+    stub->async()->List(&call, &request, &list, [&](const grpc::Status& status) {
+      boost::asio::post(daemon.loop, [&, good = status.ok()] { done = good; });
+    });
+    daemon.until([&] { return done; });
+    std::string text;
+    for (const auto& each : list.experiments()) text += each.id() + " " + each.state() + "\n";
+    return text;
+  };
+  CHECK(listed() == "1 UNREADABLE\n2 STARTING\n");
+  grpc::ClientContext call;
+  pb::KillRequest request;
+  request.add_ids("1");
+  pb::KillReply reply;
+  bool killed = false;
+  stub->async()->Kill(&call, &request, &reply, [&](const grpc::Status& status) {
+    boost::asio::post(daemon.loop, [&, good = status.ok()] { killed = good; });
+  });
+  daemon.until([&] { return killed; });
+  CHECK(reply.items(0).message().find("given up") != std::string::npos);
+  CHECK(listed() == "2 STARTING\n");
+}
+
 TEST_CASE("a list of any length comes in replies that fit a message each") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));

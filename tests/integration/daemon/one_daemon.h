@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
@@ -89,6 +90,13 @@ inline Submission a_submission(const std::string& id) {
   return submission;
 }
 
+// Changes what is stored, behind the daemon's back.
+inline void spoil(const Home& home, const char* sql) {
+  auto database = Database::open(home.database());
+  REQUIRE(database.ok());
+  REQUIRE(database->execute(sql).ok());
+}
+
 struct OneDaemon {
   explicit OneDaemon(const Home& below, LogsDisk disk = {},
                      uint64_t metrics_save_bytes = Metrics::kSaveBytes)
@@ -114,12 +122,9 @@ struct OneDaemon {
     return scheduler.submit(a_submission(id), {});
   }
   bool is_open_in_store(uint32_t number) {
-    const auto open = store->open_submissions();
+    const auto open = store->open_numbers();
     REQUIRE(open.ok());
-    for (const auto& submission : *open) {
-      if (submission->number == number) return true;
-    }
-    return false;
+    return std::ranges::count(*open, number) > 0;
   }
   pb::ExperimentRecord row(const ExperimentId& id) {
     const auto rows = store->experiments(id.number);

@@ -245,5 +245,28 @@ TEST_CASE("who asks which experiments are over is told of those that are not the
   CHECK(over == std::vector<bool>{false, true, true, true});
 }
 
+TEST_CASE("what can't be read is not over, so that no host deletes its outputs") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  {
+    OneDaemon before(home);
+    before.scheduler.handle(HostConnected{a_host(), {}});
+    REQUIRE(before.submit("a").ok());
+    before.turn();
+  }
+  spoil(home, "update experiment set facts = x'ff' where number = 1");
+  Launched one(a_submission("b"), folder.path());
+  const bool over = one.meanwhile([&] {
+    grpc::ClientContext context;
+    pb::OverRequest request;
+    pb::OverReply reply;
+    request.add_experiments("1");
+    request.add_submissions("a");
+    REQUIRE(one.stub->Over(&context, request, &reply).ok());
+    return reply.over(0);
+  });
+  CHECK(!over);
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

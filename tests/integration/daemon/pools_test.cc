@@ -119,7 +119,7 @@ TEST_CASE("what is asked for outlives the daemon, and is asked for once") {
   scene.daemon.until([&] { return !scene.shown().allocations().empty() && scene.shown().allocations(0).job() == "17"; });
   scene.daemon.until([&] { return scene.reason().find("job 17 is in the queue of Slurm (Priority)") != std::string::npos; });
   CHECK(scene.slurm.calls("sbatch").size() == 1);
-  CHECK(scene.daemon.store->allocations().value().at(0).job() == "17");
+  CHECK(scene.daemon.store->allocations()->records.at(0).job() == "17");
 }
 
 TEST_CASE("what Slurm never heard of is asked for again by the next daemon") {
@@ -147,7 +147,7 @@ TEST_CASE("a refusal is said, and asked again after a while") {
   scene.submit("a");
   scene.daemon.until([&] { return scene.slurm.calls("sbatch").size() >= 3; });
   scene.daemon.until([&] { return scene.reason().find("gpu is asked again later: sbatch: error: invalid account") != std::string::npos; });
-  scene.daemon.until([&] { return scene.daemon.store->allocations().value().empty(); });
+  scene.daemon.until([&] { return scene.daemon.store->allocations()->records.empty(); });
   CHECK(fs::is_empty(scene.daemon.home.keys() / "hosts"));
 }
 

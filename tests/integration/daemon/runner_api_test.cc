@@ -26,6 +26,23 @@ TEST_CASE("output that nobody wants any more is acknowledged all the same") {
   CHECK(ack.offset() == 6);
 }
 
+TEST_CASE("output of what can't be read is kept") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  {
+    OneDaemon before(home);
+    before.scheduler.handle(HostConnected{a_host(), {}});
+    REQUIRE(before.submit("a").ok());
+    before.turn();
+  }
+  spoil(home, "update experiment set facts = x'ff' where number = 1");
+  ServedDaemon daemon(home);
+  FakeRunner runner(daemon);
+  runner.say(output("1.train", "hello\n"));
+  daemon.until([&] { return runner.count(pb::ToRunner::kLogAck) == 1; });
+  CHECK(daemon.logs.durable_offset(1, {"1.train", 1}) == 6);
+}
+
 TEST_CASE("output is heard where silence matters, but a TensorBoard's") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));

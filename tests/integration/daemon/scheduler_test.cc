@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "daemon/dependencies.h"
 #include "daemon/summary.h"
 #include "schema/clock.h"
 #include "tests/integration/daemon/one_daemon.h"
@@ -153,6 +154,99 @@ TEST_CASE("that the key of a host was revoked, and since when nothing is heard o
   daemon.scheduler.handle(HostConnected{a_host(), {}});   // it has another key
   daemon.turn();
   CHECK(daemon.store->revoked_hosts()->empty());
+}
+
+// 1 with a place, 2 with one beside it, 3 that is to come after 1.
+void begin_three(OneDaemon& daemon) {
+  place_one(daemon);
+  daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
+  REQUIRE(daemon.submit("b").ok());
+  Submission after = a_submission("c");
+  after.spec_yaml = "project: testing\ntrain:\n  resources: {cpus: 1, mem: 64}\n  after-end: [1]\n  run: 'true'\n";
+  after.spec = parse_spec(after.spec_yaml, {}).value();
+  REQUIRE(daemon.scheduler.submit(std::move(after), {}).ok());
+  daemon.turn();
+}
+
+std::string stored_facts(const Home& home) {
+  auto database = Database::open(home.database());
+  REQUIRE(database.ok());
+  Statement select(*database, "select spec_yaml || hex(extras) || hex(facts) from submission natural join experiment where number = 1");
+  REQUIRE(select.step().ok());
+  return select.bytes(0);
+}
+
+TEST_CASE("what can't be read of one experiment is set aside, and others go on") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  {
+    OneDaemon daemon(home);
+    begin_three(daemon);
+    auto record = daemon.row(kOne);
+    SUBCASE("its facts are no message") { spoil(home, "update experiment set facts = x'ff' where number = 1"); }
+    SUBCASE("they make no sense") {
+      record.set_over(true);
+      REQUIRE(daemon.store->commit({{kOne, record}}, {}).ok());
+    }
+    SUBCASE("they name what has no such name") {
+      record.mutable_replicas(0)->set_id("1.nobody");
+      REQUIRE(daemon.store->commit({{kOne, record}}, {}).ok());
+    }
+    SUBCASE("its YAML is of another version") {
+      spoil(home, "update submission set spec_yaml = 'train: {run: true, a-key-of-tomorrow: 1}' where number = 1");
+    }
+    SUBCASE("its environment is no message") { spoil(home, "update submission set extras = x'ff' where number = 1"); }
+  }
+  const std::string stored = stored_facts(home);
+  {
+    OneDaemon daemon(home);
+    REQUIRE(daemon.scheduler.unreadable().contains(1));
+    CHECK(daemon.scheduler.find(kOne).error().code == Code::DataLoss);
+    CHECK(daemon.scheduler.live_numbers() == std::set<uint32_t>{2, 3});
+    const ReplicaId beside{{2, 0}, Role::Train, 0};
+    daemon.scheduler.handle(HostConnected{a_host(), {{kTrain, 1}, {beside, 1}}});
+    daemon.turn();
+    // It runs on, and no other is placed beside it meanwhile.
+    CHECK(daemon.outbox.count(pb::ToRunner::kStop) == 0);
+    CHECK(awaited_text(daemon.scheduler.model(), daemon.scheduler.find({3, 0})->submission->spec) == "waits for 1 (UNREADABLE) to end");
+    REQUIRE(daemon.submit("d").ok());
+    daemon.turn();
+    CHECK(daemon.outbox.count(pb::ToRunner::kLaunch) == 0);
+    CHECK(daemon.scheduler.model().experiments.at({4, 0}).wait_reason.find("`dtrain kill 1`") != std::string::npos);
+    // How it ended stays there for who can read the rest.
+    daemon.scheduler.handle(ReplicaExited{kTrain, 1, Exit{}, kHost});
+    daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
+    daemon.turn();
+    CHECK(daemon.outbox.count(pb::ToRunner::kForget) == 0);
+    CHECK(daemon.outbox.count(pb::ToRunner::kLaunch) == 1);
+    CHECK(daemon.is_open_in_store(1));
+  }
+  CHECK(stored_facts(home) == stored);
+}
+
+TEST_CASE("what can't be read is given up by a kill, and who waited for it goes on") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  {
+    OneDaemon daemon(home);
+    begin_three(daemon);
+  }
+  spoil(home, "update experiment set facts = x'ff' where number = 1");
+  OneDaemon daemon(home);
+  const ReplicaId beside{{2, 0}, Role::Train, 0};
+  daemon.scheduler.handle(HostConnected{a_host(), {{kTrain, 1}, {beside, 1}}});
+  daemon.turn();
+  REQUIRE(daemon.scheduler.give_up_unreadable(1, false).ok());
+  daemon.turn();
+  REQUIRE(daemon.outbox.count(pb::ToRunner::kStop) == 1);
+  CHECK(daemon.outbox.sent.back().stop().replicas(0).replica() == "1.train");
+  CHECK(!daemon.is_open_in_store(1));
+  CHECK(!daemon.scheduler.model().experiments.at({3, 0}).awaits);
+  daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
+  daemon.turn();
+  CHECK(daemon.outbox.count(pb::ToRunner::kForget) == 1);
+  CHECK(daemon.outbox.sent.back().launch().experiment() == "3");
 }
 
 TEST_CASE("a full disk keeps no stop of what a person kills, and nothing else goes out before it is written") {

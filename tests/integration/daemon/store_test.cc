@@ -79,18 +79,20 @@ TEST_CASE("everything committed is there for the next daemon") {
   }
   auto store = Store::open(folder / "db");
   REQUIRE(store.ok());
-  const auto open = (*store)->open_submissions();
+  const auto open = (*store)->open_numbers();
   REQUIRE(open.ok());
-  REQUIRE(open->size() == 1);
-  CHECK((*open)[0]->number == 1);
-  CHECK((*open)[0]->spec.project == "digits");
-  CHECK((*open)[0]->project_dir == "/home/user/digits");
+  REQUIRE(*open == std::vector<uint32_t>{1});
+  const auto stored = (*store)->submission(1);
+  REQUIRE(stored.ok());
+  CHECK((*stored)->number == 1);
+  CHECK((*stored)->spec.project == "digits");
+  CHECK((*stored)->project_dir == "/home/user/digits");
   CHECK((*store)->extras(1)->secrets.at("TOKEN") == "s3cret\n\"");
 
   const auto rows = (*store)->experiments(1);
   REQUIRE(rows.ok());
   REQUIRE(rows->size() == 1);
-  const auto loaded = from_record((*rows)[0].record, (*rows)[0].id, (*open)[0], 10'000, "boot-a");
+  const auto loaded = from_record((*rows)[0].record, (*rows)[0].id, *stored, 10'000, "boot-a");
   REQUIRE(loaded.ok());
   CHECK(loaded->attempt == 3);
   CHECK(loaded->phase == Phase::Go);
@@ -103,7 +105,7 @@ TEST_CASE("everything committed is there for the next daemon") {
   CHECK(loaded->outcome->printer == experiment.outcome->printer);
   CHECK(loaded->outcome->at_ms == 5'000);
   // After a reboot the boot clock starts anew: the distance to the moment of storing is kept.
-  const auto rebooted = from_record((*rows)[0].record, (*rows)[0].id, (*open)[0], 100, "boot-b");
+  const auto rebooted = from_record((*rows)[0].record, (*rows)[0].id, *stored, 100, "boot-b");
   REQUIRE(rebooted.ok());
   CHECK(rebooted->outcome->at_ms == 100 - 4'000);
 
@@ -240,6 +242,25 @@ TEST_CASE("wherever the last commit is torn, what was acknowledged before it is 
       CHECK(next->number == 2);
     }
   }
+}
+
+TEST_CASE("what was asked of a pool and can't be read hides nothing else that was") {
+  test::TemporaryFolder folder;
+  auto store = Store::open(folder / "db");
+  REQUIRE(store.ok());
+  for (const char* pool : {"a", "b"}) {
+    pb::AllocationRecord record;
+    record.set_pool(pool);
+    REQUIRE((*store)->add_allocation(record).ok());
+  }
+  auto database = Database::open(folder / "db");
+  REQUIRE(database.ok());
+  REQUIRE(database->execute("update allocation set record = x'ff' where number = 1").ok());
+  const auto allocations = (*store)->allocations();
+  REQUIRE(allocations.ok());
+  CHECK(allocations->unreadable == std::set<uint32_t>{1});
+  REQUIRE(allocations->records.size() == 1);
+  CHECK(allocations->records[0].pool() == "b");
 }
 
 TEST_CASE("the database is private, and one of a newer dtrain is refused") {

@@ -40,6 +40,9 @@ TEST_CASE("killed is only what has ended") {
   // It ended between the daemon's two answers.
   experiment.set_state("KILLED");
   CHECK(render_killed(item, experiment, 1'000'000) == "4 is already KILLED (ended just now)\n");
+  // What can't be read has no state, and nothing waits for it.
+  item.set_message("4 is given up");
+  CHECK(render_killed(item, {}, 1'000'000) == "4 is given up\n");
 }
 
 TEST_CASE("a kill says what it could not reach") {

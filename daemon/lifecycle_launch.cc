@@ -81,7 +81,7 @@ bool gang_is_prepared(const Experiment& experiment) {
 
 // Of an elastic gang that had them before, and begins without.
 void show_missing(Turn& turn, const Experiment& experiment, const std::vector<Seat>& seats) {
-  if (!experiment.spec().elastic) return;
+  if (!experiment.spec().elastic || !is_shown_try(experiment.start_failures)) return;
   for (const Replica& replica : experiment.replicas) {
     const bool has_seat = std::any_of(seats.begin(), seats.end(), [&](const Seat& seat) { return seat.replica == replica.id; });
     if (has_seat || is_build(replica)) continue;

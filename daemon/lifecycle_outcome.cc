@@ -279,6 +279,8 @@ void start_failed(Turn& turn, Experiment& experiment, const HostId& host,
     std::erase(experiment.excluded_hosts, host);
     experiment.excluded_hosts.push_back(host);
     text += fmt::format("; after {} failed starts in a row other hosts than {} are tried first", experiment.start_failures, name);
+  } else if (experiment.start_failures > kFailedStartsShown) {
+    text += fmt::format("; {} starts have failed in a row", experiment.start_failures);
   }
   end_attempt(turn, experiment, text, wait_ms);
 }

@@ -1,6 +1,7 @@
 #include "daemon/lifecycle_turn.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "daemon/dependencies.h"
@@ -85,12 +86,44 @@ std::string reason_of(const Model& model, const Experiment& experiment, const st
   return state == State::Restarting || state == State::Pending ? experiment.wait_reason : "";
 }
 
-void show_replicas(const Experiment& experiment, const Turn::Before& before, Effects& effects) {
+bool has_not_begun(State state) {
+  switch (state) {
+    case State::Created:
+    case State::Pending:
+    case State::Building:
+    case State::Starting:
+    case State::Restarting: return true;
+    case State::Running:
+    case State::Stopping:
+    case State::Suspended:
+    case State::Finished:
+    case State::Failed:
+    case State::Killed:
+    case State::Lost: break;
+  }
+  return false;
+}
+
+// A try that was not shown, of an experiment that it is the last of: as if it had been.
+void show_hidden(const Experiment& experiment, const Turn::Before& before, Effects& effects) {
+  const auto was_hidden = [](State state) { return state == State::Building || state == State::Starting; };
+  const auto say = [&](const std::optional<ReplicaId>& replica, State state) {
+    effects.notify.push_back({experiment.id, replica, state, "", std::nullopt, experiment.attempt});
+  };
+  if (was_hidden(before.state) && !experiment.is_shared()) say(std::nullopt, before.state);
+  for (const auto& [id, state] : before.replicas) {
+    if (was_hidden(state) || state == State::Running) say(id, state == State::Running ? State::Starting : state);
+    if (state == State::Running) say(id, state);
+  }
+}
+
+void show_replicas(const Experiment& experiment, const Turn::Before& before, bool hidden, Effects& effects) {
   for (size_t i = 0; i < experiment.replicas.size(); ++i) {
     const Replica& replica = experiment.replicas[i];
     const State now = state_of(experiment, replica);
     const State* const was = before.state_of(replica.id, i);
     if (was != nullptr && *was == now) continue;
+    if (hidden && !is_terminal(now)) continue;
     if (!is_shown(replica)) continue;
     // As it was shown when it was submitted, or left out.
     if (was == nullptr && now == State::Created && experiment.id.member == 0) continue;
@@ -109,9 +142,12 @@ void show(const Model& model, const Experiment& experiment, const Turn::Before& 
   StateChange change{experiment.id, std::nullopt, now, reason_of(model, experiment, before.notice),
                      exit_code_of(experiment), experiment.attempt};
   if (experiment.outcome) change.printer = experiment.outcome->printer;
-  const bool changed = before.state != now && !experiment.is_shared();   // its name is the set's
+  const bool was_hidden = !is_shown_try(before.start_failures) && has_not_begun(before.state);
+  const bool hidden = was_hidden && has_not_begun(now);
+  if (was_hidden && !hidden) show_hidden(experiment, before, effects);
+  const bool changed = before.state != now && !hidden && !experiment.is_shared();   // its name is the set's
   if (changed && !is_terminal(now)) effects.notify.push_back(change);
-  show_replicas(experiment, before, effects);
+  show_replicas(experiment, before, hidden, effects);
   if (changed && is_terminal(now)) effects.notify.push_back(change);
 }
 
@@ -164,6 +200,8 @@ void show_set(Turn& turn, uint32_t number, State before) {
 }
 
 }  // namespace
+
+bool is_shown_try(uint32_t failed_before) { return failed_before < kFailedStartsShown || std::has_single_bit(failed_before + 1); }
 
 void unindex(Model& model, const Experiment& experiment) {
   count_in_set(model, experiment, false);
@@ -279,6 +317,7 @@ Experiment* Turn::touch(const ExperimentId& named) {
   }
   Before before;
   before.state = state_of(experiment);
+  before.start_failures = experiment.start_failures;
   for (const Replica& replica : experiment.replicas) {
     before.replicas.emplace_back(replica.id, state_of(experiment, replica));
     before.seats_held.push_back(holds_seat(experiment, replica));

@@ -37,6 +37,7 @@ struct Turn {
   // ---- kept by touch() for finish()
   struct Before {
     State state;
+    uint32_t start_failures = 0;
     std::vector<std::pair<ReplicaId, State>> replicas;
     std::vector<bool> seats_held;
     bool save = true;             // false: looked at, and found as it was
@@ -58,6 +59,11 @@ struct Turn {
   std::set<HostId> stale_hosts;
   std::map<uint32_t, State> set_states;   // of sets with a touched member, before
 };
+
+// Of starts that fail in a row each is shown until there are so many, and then whenever they are twice as many as when one
+// last was: who never gets through would write events for ever.
+inline constexpr uint32_t kFailedStartsShown = 8;
+bool is_shown_try(uint32_t failed_before);   // the one after so many that failed
 
 // Everything derived about one experiment, out of and into the model.
 void unindex(Model& model, const Experiment& experiment);

@@ -40,6 +40,49 @@ TEST_CASE("hosts that are lost at the same time are all lost") {
   CHECK(scene.model.experiments.at(scene.id).over);
 }
 
+TEST_CASE("starts that fail for ever are shown ever more rarely, and one that succeeds whole") {
+  SpreadGang scene(0);
+  std::vector<StateChange> shown;
+  const auto happen = [&](const Event& event) {
+    const Effects effects = scene.happen(event);
+    shown.insert(shown.end(), effects.notify.begin(), effects.notify.end());
+  };
+  const auto place = [&] {
+    scene.now += 70'000;
+    happen(Tick{});
+    do {
+      const Effects effects = place_pending(scene.model, scene.policy, scene.now);
+      shown.insert(shown.end(), effects.notify.begin(), effects.notify.end());
+    } while (scene.model.place_wanted);
+  };
+  scene.exit_all(scene.id, {});   // its place is another's
+  scene.release_all(scene.id);
+  scene.id = scene.submit({.replicas = 2, .cpus = 2});
+  // One of them begins each time, and the other can't.
+  for (int failed = 0; failed < 500; ++failed) {
+    while (!scene.is_placed(scene.id)) place();
+    const uint32_t attempt = scene.model.experiments.at(scene.id).attempt;
+    for (const size_t at : {0, 1}) happen(LaunchPrepared{scene.replica(at).seat.host, scene.id, attempt});
+    happen(ReplicaStarted{scene.replica(0).id, attempt, 17, 1, scene.replica(0).seat.host});
+    Exit exit;
+    exit.lost_keeper = true;
+    happen(ReplicaExited{scene.replica(1).id, attempt, exit, scene.replica(1).seat.host});
+    happen(ReplicaExited{scene.replica(0).id, attempt, {}, scene.replica(0).seat.host});
+    for (const size_t at : {0, 1}) happen(ReplicaReleased{scene.replica(at).id, attempt, "", scene.replica(at).seat.host});
+  }
+  REQUIRE(scene.model.experiments.at(scene.id).start_failures == 500);
+  CHECK(shown.size() < 150);
+  CHECK(scene.reason(scene.id).find("500 ") != std::string::npos);
+  shown.clear();
+  while (!scene.is_placed(scene.id)) place();
+  const uint32_t attempt = scene.model.experiments.at(scene.id).attempt;
+  for (const size_t at : {0, 1}) happen(LaunchPrepared{scene.replica(at).seat.host, scene.id, attempt});
+  for (const size_t at : {0, 1}) happen(ReplicaStarted{scene.replica(at).id, attempt, 17, 1, scene.replica(at).seat.host});
+  const auto count = [&](State state) { return std::ranges::count_if(shown, [&](const StateChange& change) { return change.state == state; }); };
+  CHECK(count(State::Starting) == 3);
+  CHECK(count(State::Running) == 3);
+}
+
 TEST_CASE("hosts that leave at the same time end all that is on them") {
   SpreadGang scene(0);
   scene.happen(HostLeaves{{"n1"}, "lent no longer"});

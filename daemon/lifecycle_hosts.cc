@@ -26,6 +26,14 @@ int64_t grace_after_lease_ms(const Experiment& experiment, const HostId& host) {
   return leased ? experiment.spec().stop_grace_ms : 0;
 }
 
+// It may go on there for as long as the host is away: nothing ends it, and nothing may run in its place. What became of it
+// is known once the host is back, or can't come back.
+bool waits_for_its_host(const Model& model, const Experiment& experiment, const Replica& replica) {
+  if (experiment.outcome || experiment.failure || may_restart(experiment.spec())) return false;
+  if (!is_alive(replica) || !start_committed(experiment, replica) || is_build(replica)) return false;
+  return replica.lease_ms == 0 && !model.revoked.contains(replica.seat.host);
+}
+
 // Asked of all hosts that a turn concerns before it touches anything: what is touched is seated nowhere.
 std::vector<ExperimentId> seated_on(const Model& model, const HostId& host) {
   const auto seated = model.seated.find(host);
@@ -232,7 +240,10 @@ void on_disconnected(Turn& turn, const HostDisconnected& event) {
 }
 
 void on_revoked(Turn& turn, const HostRevoked& event) {
-  if (const Host* host = turn.host(event.host)) turn.model.revoked.insert_or_assign(host->id, host->last_contact_ms);
+  const Host* host = turn.host(event.host);
+  if (host == nullptr) return;
+  turn.model.revoked.insert_or_assign(host->id, host->last_contact_ms);
+  look_for_lost(turn);
 }
 
 void on_leaves(Turn& turn, const HostLeaves& event) {
@@ -289,6 +300,8 @@ void on_changed(Turn& turn, const HostChanged& event) {
   adopt(turn, event.host);
 }
 
+void look_for_lost(Turn& turn) { turn.model.deadlines.insert({turn.now + 1, ExperimentId{}}); }
+
 void find_lost_hosts(Turn& turn) {
   auto& deadlines = turn.model.deadlines;
   std::erase_if(deadlines, [&](const auto& deadline) {
@@ -307,11 +320,15 @@ void find_lost_hosts(Turn& turn) {
         deadlines.insert({gone_ms, ExperimentId{}});
         continue;
       }
+      const auto is_lost = [&, &host_id = id](const Experiment& whose, const Replica& replica) {
+        return replica.seat.host == host_id && !replica.lost && is_seated(whose, replica) && !waits_for_its_host(turn.model, whose, replica);
+      };
+      const Experiment& known = turn.model.experiments.at(experiment_id);
+      if (std::ranges::none_of(known.replicas, [&](const Replica& replica) { return is_lost(known, replica); })) continue;
       Experiment* experiment = turn.touch(experiment_id);
       if (experiment == nullptr) continue;
       for (Replica& replica : experiment->replicas) {
-        if (replica.seat.host != id || replica.lost || !is_seated(*experiment, replica)) continue;
-        lose(turn, *experiment, replica, fmt::format("lost with {}", host.name));
+        if (is_lost(*experiment, replica)) lose(turn, *experiment, replica, fmt::format("lost with {}", host.name));
       }
       settle(turn, *experiment, false);
     }

@@ -118,6 +118,7 @@ std::string exclude_hosts(Turn& turn, Experiment& experiment, const std::vector<
 // All of it ends, and what comes then is judged when it has: at once where no other has anything to say any more.
 void end_with_failure(Turn& turn, Experiment& experiment, const Failure& failure) {
   experiment.failure = failure;
+  look_for_lost(turn);
   const auto may_say_more = [](const Replica& replica) {
     return is_alive(replica) || (replica.lost && replica.lease_ms == 0 && replica.progress < Progress::Exited);
   };
@@ -357,6 +358,11 @@ void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica*
   experiment.awaits = false;
   experiment.not_before_ms = 0;
   turn.model.place_wanted = true;
+  const auto is_away = [&](const Replica& replica) {
+    const Host* host = turn.host(replica.seat.host);
+    return is_alive(replica) && host != nullptr && !host->connected;
+  };
+  if (std::ranges::any_of(experiment.replicas, is_away)) look_for_lost(turn);
 }
 
 void conclude(const Experiment& experiment, Replica& replica) {

@@ -128,6 +128,7 @@ void on_opened(Turn& turn, const HostOpened& event);
 void on_contact(Turn& turn, const HostContact& event);
 void on_changed(Turn& turn, const HostChanged& event);
 void find_lost_hosts(Turn& turn);
+void look_for_lost(Turn& turn);   // once this turn is over: what waited for a host that is away may not any more
 void find_leaving_hosts(Turn& turn);
 // Held by the host and wanted by nobody.
 void on_stray_released(Turn& turn, const ReplicaReleased& event);

@@ -40,6 +40,17 @@ TEST_CASE("hosts that are lost at the same time are all lost") {
   CHECK(scene.model.experiments.at(scene.id).over);
 }
 
+TEST_CASE("that a host can't come back ends what waited for it, however late that is known") {
+  SpreadGang scene(0);
+  scene.happen(HostDisconnected{{"n2"}});
+  scene.pass_time(3'600'000);
+  REQUIRE(scene.state(scene.id) == State::Running);
+  scene.happen(HostRevoked{{"n2"}});
+  scene.pass_time(1);
+  CHECK(scene.state(scene.id) == State::Stopping);
+  CHECK(scene.replica(0).lost != scene.replica(1).lost);
+}
+
 TEST_CASE("starts that fail for ever are shown ever more rarely, and one that succeeds whole") {
   SpreadGang scene(0);
   std::vector<StateChange> shown;

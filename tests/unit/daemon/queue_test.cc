@@ -380,6 +380,9 @@ TEST_CASE("a host that a daemon never saw is waited for until what was there is 
   CHECK(cluster.reason(large) == "waits for hosts that have not come back yet");
   CHECK(!cluster.model.experiments.at(lacking).outcome);
   pass_at(awaited_ms + kPolicy.lease_ms + kPolicy.lease_margin_ms);
+  CHECK(!cluster.model.experiments.at(lacking).outcome);   // which may not be restarted, and is waited for
+  step(cluster.model, HostRevoked{cluster.model.experiments.at(lost).replicas[0].seat.host}, kPolicy, cluster.model.hosts_awaited_until_ms);
+  pass_at(awaited_ms + kPolicy.lease_ms + kPolicy.lease_margin_ms);
   REQUIRE(cluster.model.experiments.at(lost).outcome);
   CHECK(cluster.reason(large).starts_with("needs 4 GPUs; the largest host is n1 with 1 GPU"));
   CHECK(cluster.model.experiments.at(lacking).outcome);

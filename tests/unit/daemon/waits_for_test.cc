@@ -70,7 +70,7 @@ TEST_CASE("one that runs waits for nothing, or names the host that is away") {
   CHECK(gang.waits(41'000) ==
         gang.second.hex +
             " has been away for 40 s: 1.worker.2 may go on there, and is heard of once "
-            "its runner is back");
+            "its runner is back; as it may not be restarted, it is not given up before, unless it is killed");
 }
 
 TEST_CASE("the next attempt waits for the host that may still run the last one") {

@@ -22,6 +22,7 @@
 #include "runner/cgroup.h"
 #include "runner/keeper_ctl.h"
 #include "runner/keeper_exec.h"
+#include "runner/keeper_fence.h"
 #include "runner/kept_replica.h"
 #include "runner/launch_facts.h"
 #include "runner/process_tree.h"
@@ -40,6 +41,8 @@ using ErrorCode = boost::system::error_code;
 // has said bye.
 constexpr auto kSyncDelay = std::chrono::milliseconds(50);
 constexpr auto kSyncRetry = std::chrono::seconds(1);
+// What the loop has beyond lease and grace to end all by itself: it leaves nothing then to be killed.
+constexpr int64_t kFenceMs = 1'000;
 
 // Of any kind, orphans that came to us too. Reaps none.
 bool has_children() {
@@ -104,6 +107,7 @@ class Keeper {
   KeeperCtl ctl_;
   std::vector<std::unique_ptr<KeptReplica>> replicas_;
   KeeperExec exec_;
+  KeeperFence fence_;
   std::vector<Fd> gpu_locks_;
   asio::signal_set signals_;
   asio::posix::stream_descriptor sweep_timer_;
@@ -113,6 +117,7 @@ class Keeper {
   asio::posix::stream_descriptor directory_events_;
   asio::steady_timer sync_timer_;
   bool sync_due_ = false;
+  bool fence_told_ = false;
   bool started_ = false;
   bool said_bye_ = false;
   bool may_end_ = false;  // once every replica has ended
@@ -147,6 +152,7 @@ Status Keeper::prepare() {
   if (launch_.lease_ms != 0) {
     TRY(make_timer(lease_));
     watch_lease();
+    if (const Status begun = fence_.begin(); !begun.ok()) say(begun.error().message);
   }
   TRY(ctl_.listen(launch_.ctl));  // one keeper a launch can
   // Nothing that trains is to be without a keeper for want of that.
@@ -256,6 +262,8 @@ void Keeper::on_signal() {
   signals_.async_wait([this](const ErrorCode& error, int signal) {
     if (error) return;
     if (signal == SIGCHLD) {
+      // Of why it died before of how: the loop may have hung.
+      if (fence_.has_killed() && !std::exchange(fence_told_, true)) end_lease();
       reap();
     } else {
       say(fmt::format("{}: ending the replicas", signal_name(signal)));
@@ -332,6 +340,7 @@ void Keeper::count_lease_from(uint64_t contact_ms) {
   if (launch_.lease_ms == 0 || !started_ || contact_ms > static_cast<uint64_t>(boottime_ms())) return;
   contact_ms_ = std::max(contact_ms_, static_cast<int64_t>(contact_ms));
   const int64_t ends_ms = contact_ms_ + launch_.lease_ms;
+  fence_.kill_at(ends_ms + launch_.grace_ms + kFenceMs);
   if (ends_ms <= boottime_ms()) return end_lease();
   set_timer(lease_, ends_ms);
 }

@@ -1,7 +1,7 @@
 // The keeper: parent of a launch's replicas on one host. It owns their pipes, writes what they say
 // to spools, ends them when asked or when the lease runs out, and writes down how each ended.
 //
-// A process of its own (forked by keeper_nursery.h), single-threaded; it knows neither network
+// A process of its own (forked by keeper_nursery.h), with one loop; it knows neither network
 // nor gRPC and outlives the runner. What it knows is on disk (launch_dir.h); a runner that connects
 // to `ctl` only speeds things up.
 //

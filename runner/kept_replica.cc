@@ -316,6 +316,7 @@ void KeptReplica::end(int64_t grace_ms, const std::string& why) {
 void KeptReplica::on_exit(int wait_status, const rusage& usage) {
   main_alive_ = false;
   wait_status_ = wait_status;
+  killed_ = killed_ || (stop_asked_ && boottime_ms() >= kill_at_ms_);   // if not by the loop, by the fence
   usage_ = usage;
   if (phase_ == Phase::Running) {
     phase_ = Phase::Ending;

@@ -369,7 +369,7 @@ Result<pid_t> launch(const SpawnRequest& request, Plan& plan) {
   }
 }
 
-// A copy of this process, which must have one thread; it does not wait for what the copy does.
+// A copy of this process; it does not wait for what the copy does.
 Result<pid_t> fork_apart(const SpawnRequest& request, Plan& plan) {
   const SignalsHeld signals_held;
   if (plan.born_in) {

@@ -379,6 +379,25 @@ TEST_CASE("a lease that is not renewed ends the replicas") {
   CHECK(kept.survivors().empty());
 }
 
+TEST_CASE("the end of a lease comes also where the keeper hangs in its files") {
+  KeptLaunch kept;
+  kept.launch().lease_ms = 300;
+  const ReplicaId id = kept.add(1, {"--orphan", "--setsid", "--print", "ready", "--hang", "--then", "--hang"});
+  // Opening it waits for somebody to read, as for a server that is away.
+  const auto spool = kept.directory().spool(id, 1);
+  REQUIRE(::mkfifo(spool.c_str(), 0600) == 0);
+  kept.start();
+  const int64_t begun_ms = boottime_ms();
+  while (kept.survivors().empty()) REQUIRE(boottime_ms() < begun_ms + kTestPatienceMs);
+  while (!kept.survivors().empty()) REQUIRE(boottime_ms() < begun_ms + kTestPatienceMs);
+  CHECK(read_facts(kept.directory())->exits.empty());
+  const Fd reader(::open(spool.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const ReplicaExit exit = kept.wait_exit(id);
+  CHECK(exit.signal == SIGKILL);
+  CHECK(exit.cause.find("lease expired") == 0);
+  CHECK(exit.cause.find("not by dtrain") == std::string::npos);
+}
+
 TEST_CASE("whoever sees the end of its lease too late has used up its grace") {
   KeptLaunch kept;
   kept.launch().lease_ms = 4'000;   // until it is stopped

@@ -16,18 +16,19 @@ namespace {
 
 // Until what could not be killed is tried again: a while on the thread that others need.
 constexpr std::chrono::milliseconds kKillAgainMs{2000};
-// What a keeper has for an end beyond the grace, before somebody looks whether it runs at all.
-constexpr std::chrono::milliseconds kKeeperAnswersMs{1000};
+// A disk may be slow.
+constexpr int kHungLooks = 30;
 
 }  // namespace
 
 KeeperGuard::KeeperGuard(asio::io_context& loop, FileWorker& files, LaunchDir directory,
-                         Callbacks callbacks)
+                         Callbacks callbacks, std::chrono::milliseconds answers)
     : loop_(loop),
       files_(files),
       directory_(std::move(directory)),
       name_(directory_.path().filename().string()),
       callbacks_(std::move(callbacks)),
+      answers_(answers),
       ends_due_(loop),
       kill_again_(loop) {}
 
@@ -45,7 +46,7 @@ Status KeeperGuard::watch(const ProcessIdentity& keeper) {
 // ---- whether it runs
 
 void KeeperGuard::await_ends(int64_t grace_ms) {
-  const auto due = std::chrono::steady_clock::now() + kKeeperAnswersMs +
+  const auto due = std::chrono::steady_clock::now() + answers_ +
                    std::chrono::milliseconds(std::min<int64_t>(grace_ms, 86'400'000));
   if (awaiting_ends_ && ends_due_.expiry() <= due) return;
   awaiting_ends_ = true;
@@ -66,6 +67,11 @@ void KeeperGuard::look() {
     watch_->signal(continued_ ? SIGKILL : SIGCONT);
   }
   continued_ = stopped;
+  hung_looks_ = is_in_kernel(keeper_) ? hung_looks_ + 1 : 0;
+  if (hung_looks_ == kHungLooks) {
+    fmt::print(stderr, "{}: its keeper (pid {}) hangs in the kernel and ends nothing; it is killed\n", name_, keeper_.pid);
+    watch_->signal(SIGKILL);
+  }
   await_ends(0);
 }
 

@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,7 +25,7 @@ namespace dtrain::runner {
 // A KeeperGuard sees that the replicas of a launch end, whatever becomes of their keeper.
 // Owner: HeldLaunch. Thread: loop. After destruction no callback is made.
 // Promises: a keeper that runs is left alone, however long it takes: it ends its replicas better
-// than anybody else. Nothing is said to have ended before it was looked for.
+// than anybody else. One that is in the kernel at each of many looks hangs, and does not run. Nothing is said to have ended before it was looked for.
 // Never: talks to the keeper.
 class KeeperGuard {
  public:
@@ -33,8 +34,9 @@ class KeeperGuard {
     std::function<bool()> awaits_ends;  // replicas that should have ended have not: look now
     std::function<void(const std::map<ReplicaId, ReplicaExit>&)> strays_gone;
   };
+  // `answers`: what a keeper has for an end beyond the grace, before somebody looks whether it runs at all, and between looks.
   KeeperGuard(boost::asio::io_context& loop, FileWorker& files, LaunchDir directory,
-              Callbacks callbacks);
+              Callbacks callbacks, std::chrono::milliseconds answers = std::chrono::seconds(1));
   KeeperGuard(const KeeperGuard&) = delete;
   KeeperGuard& operator=(const KeeperGuard&) = delete;
 
@@ -48,7 +50,7 @@ class KeeperGuard {
   void signal(int number) const { watch_->signal(number); }
 
   // Ends are due after the grace. From then on, as long as they are awaited, a keeper that somebody
-  // stopped is continued, and killed when that doesn't help.
+  // stopped is continued, and killed when that doesn't help; one that hangs is killed.
   void await_ends(int64_t grace_ms);
 
   // Of a dead keeper. What can't be killed yet is tried until it can.
@@ -65,11 +67,13 @@ class KeeperGuard {
   const LaunchDir directory_;
   const std::string name_;  // of the launch
   const Callbacks callbacks_;
+  const std::chrono::milliseconds answers_;
   ProcessIdentity keeper_;
   std::unique_ptr<ProcessWatch> watch_;
   boost::asio::steady_timer ends_due_;
   bool awaiting_ends_ = false;  // ends_due_ runs
   bool continued_ = false;
+  int hung_looks_ = 0;   // in a row
   boost::asio::steady_timer kill_again_;
   std::string strays_alive_;  // why their end is not said yet
 

@@ -53,13 +53,24 @@ Result<bool> check_alive(const ProcessIdentity& identity) {
   return stat.ok() && start_ticks_of(*stat) == identity.start_ticks && boot == identity.boot_id;
 }
 
-bool is_stopped(const ProcessIdentity& identity) {
-  if (identity.pid <= 0 || identity.start_ticks == 0) return false;
+namespace {
+
+// Of its first thread; '?' where that can't be told.
+char state_of(const ProcessIdentity& identity) {
+  if (identity.pid <= 0 || identity.start_ticks == 0) return '?';
   const auto stat = read_small_file(stat_path(identity.pid));
-  if (start_ticks_of(stat) != identity.start_ticks) return false;
-  const size_t state = stat->find_first_not_of(' ', stat->rfind(')') + 1);
-  return (*stat)[state] == 'T' || (*stat)[state] == 't';
+  if (start_ticks_of(stat) != identity.start_ticks) return '?';
+  return (*stat)[stat->find_first_not_of(' ', stat->rfind(')') + 1)];
 }
+
+}  // namespace
+
+bool is_stopped(const ProcessIdentity& identity) {
+  const char state = state_of(identity);
+  return state == 'T' || state == 't';
+}
+
+bool is_in_kernel(const ProcessIdentity& identity) { return state_of(identity) == 'D'; }
 
 bool is_alive(const ProcessIdentity& identity) {
   const auto alive = check_alive(identity);

@@ -22,5 +22,7 @@ bool is_alive(const ProcessIdentity& identity);  // same boot, same start time, 
 Result<bool> check_alive(const ProcessIdentity& identity);
 // By a signal or a debugger: it does nothing until it is continued. False when it can't be looked at.
 bool is_stopped(const ProcessIdentity& identity);
+// In the kernel, where only KILL reaches it: for a disk, mostly, a server's files, or a child that it begins. Likewise.
+bool is_in_kernel(const ProcessIdentity& identity);
 
 }  // namespace dtrain::runner

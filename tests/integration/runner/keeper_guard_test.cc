@@ -1,5 +1,10 @@
 #include "runner/keeper_guard.h"
 
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <boost/asio/executor_work_guard.hpp>
 #include <csignal>
 #include <optional>
@@ -64,6 +69,36 @@ TEST_CASE("what a dead keeper left has not ended before it could be looked for")
   while (!dead.ends) dead.loop.run_one();
   CHECK(dead.ends->at(dead.id).cause == kKeeperDied);
   CHECK(dead.kept.survivors().empty());
+}
+
+// As a keeper does whose replica's program is on a server that is away.
+pid_t fork_hanging() {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  if (::vfork() == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::pause();
+  }
+  ::_exit(0);
+}
+
+TEST_CASE("a keeper that hangs when it is to end something is killed") {
+  LaunchFolder folder;
+  asio::io_context loop{1};
+  FileWorker files(loop);
+  bool gone = false;
+  KeeperGuard guard(loop, files, folder.directory,
+                    {[&] { gone = true; }, [] { return true; }, [](const auto&) {}}, std::chrono::milliseconds(1));
+  Child keeper;
+  keeper.pid = fork_hanging();
+  REQUIRE(keeper.pid > 0);
+  keeper.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, keeper.pid, 0)));
+  const ProcessIdentity identity = identify(keeper.pid);
+  guard.identify(identity);
+  guard.watch(std::move(keeper));
+  while (!is_in_kernel(identity)) ::sched_yield();
+  guard.await_ends(0);
+  while (!gone) REQUIRE(loop.run_one_for(std::chrono::milliseconds(kTestPatienceMs)) == 1);
 }
 
 TEST_CASE("a guard that is no more tells nobody, whatever it still had under way") {

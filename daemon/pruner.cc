@@ -118,9 +118,10 @@ Result<std::vector<uint32_t>> Pruner::beyond_limits() {
   uint64_t kept_bytes = 0;
   for (const auto& each : closed) kept_bytes += log_bytes(each.number);
   const int64_t now = unix_ms();
+  const bool believed = pace_.keeps(now, boottime_ms());
   std::vector<uint32_t> numbers;
   for (const auto& each : closed) {
-    const bool old = config_.keep_ended_ms &&
+    const bool old = believed && config_.keep_ended_ms &&
                      now - static_cast<int64_t>(each.ended_unix_ms) > *config_.keep_ended_ms;
     const bool much = config_.keep_log_bytes && kept_bytes > *config_.keep_log_bytes;
     if (!old && !much) continue;

@@ -24,6 +24,7 @@
 #include "schema/config.h"
 #include "schema/dtrain.pb.h"
 #include "schema/home.h"
+#include "schema/wall_pace.h"
 
 namespace dtrain::daemon {
 
@@ -36,7 +37,7 @@ class Pruner {
   Pruner(const Pruner&) = delete;
   Pruner& operator=(const Pruner&) = delete;
 
-  // From `first_look` after the start on, each hour.
+  // From `first_look` after the start on, each hour. Nothing is too old while the wall clock may be wrong.
   void keep_limits();
   // Nothing goes when one of the numbers is refused: NotFound, or FailedPrecondition for what has not
   // ended, or whose results, if they are to go, are named by what has not. One whose files can't be deleted is an
@@ -78,6 +79,7 @@ class Pruner {
   const Config config_;
   std::deque<Work> waiting_;   // the first is being done
   std::unique_ptr<BlobSweep> sweep_;
+  WallPace pace_;
   bool stopping_ = false;
   boost::asio::steady_timer hourly_;
   boost::asio::steady_timer again_;

@@ -95,7 +95,7 @@ Status Agent::adopt() {
     launches_.emplace(name, std::move(launch));
   }
   if (error) return errno_error("read " + site_.launches().string(), error.value());
-  remove_old_work(site_, held);
+  remove_old_work(site_, held, wall_pace_.keeps(unix_ms(), boottime_ms()));
   remove_old_work_later();
   delete_put_away_environments();
   return ok();
@@ -108,7 +108,8 @@ void Agent::remove_old_work_later() {
     if (error) return;
     std::set<std::string> held;
     for (const auto& [name, launch] : launches_) held.insert(name);
-    files_.run([&site = site_, held] { remove_old_work(site, held); },
+    const bool ages_believed = wall_pace_.keeps(unix_ms(), boottime_ms());
+    files_.run([&site = site_, held, ages_believed] { remove_old_work(site, held, ages_believed); },
                [this] { remove_old_work_later(); });
   });
 }

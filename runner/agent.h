@@ -19,6 +19,7 @@
 #include "runner/usage.h"
 #include "schema/dtrain.pb.h"
 #include "schema/result.h"
+#include "schema/wall_pace.h"
 
 namespace dtrain::runner {
 
@@ -129,6 +130,7 @@ class Agent {
   UsageMonitor usage_;
   boost::asio::steady_timer renew_timer_;
   boost::asio::steady_timer old_work_timer_;
+  WallPace wall_pace_;
   boost::asio::steady_timer copies_timer_;
   int64_t hello_sent_ms_ = 0;  // of boottime_ms()
   int64_t contact_ms_ = 0;     // when our last word was sent that the daemon has answered

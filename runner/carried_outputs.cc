@@ -409,7 +409,7 @@ fs::path discard_copy(const CarriedPlace& place) {
   return ::rename(place.root.c_str(), discarded.c_str()) == 0 ? discarded : fs::path();
 }
 
-void remove_old_copies(const fs::path& outputs, const std::set<std::string>& in_use) {
+void remove_old_copies(const fs::path& outputs, const std::set<std::string>& in_use, bool ages_believed) {
   const auto remove = [](const fs::path& path) {
     if (const Status removed = remove_tree(path); !removed.ok()) fmt::print(stderr, "{}\n", removed.error().message);
   };
@@ -419,6 +419,7 @@ void remove_old_copies(const fs::path& outputs, const std::set<std::string>& in_
     if (entry.path().filename().native().starts_with(kDiscarded)) discarded.push_back(entry.path());
   }
   std::ranges::for_each(discarded, remove);
+  if (!ages_believed) return;
   for (const auto& [experiment, submission] : unused_copies(outputs, in_use)) {
     const fs::path root = carried_place(outputs, experiment, submission).root;
     struct stat st {};

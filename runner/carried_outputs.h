@@ -80,7 +80,7 @@ std::vector<std::pair<std::string, std::string>> unused_copies(const std::filesy
 bool is_all_carried(const CarriedPlace& place);
 // Gives it another name at once, by which it is to be deleted: that takes its time. Empty: it is not there.
 std::filesystem::path discard_copy(const CarriedPlace& place);
-// Deletes what was discarded, and copies of which nothing was carried for a week.
-void remove_old_copies(const std::filesystem::path& outputs, const std::set<std::string>& in_use);
+// Deletes what was discarded and, where ages are believed, copies of which nothing was carried for a week.
+void remove_old_copies(const std::filesystem::path& outputs, const std::set<std::string>& in_use, bool ages_believed);
 
 }  // namespace dtrain::runner

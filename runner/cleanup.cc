@@ -229,10 +229,11 @@ Environments count_unused_environments(const LaunchSite& site, const std::set<st
   return use ? count_environments(site.envs(), *use) : Environments();
 }
 
-void remove_old_work(const LaunchSite& site, const std::set<std::string>& held) {
+void remove_old_work(const LaunchSite& site, const std::set<std::string>& held, bool ages_believed) {
   std::set<std::string> in_use;
   for (const std::string& name : held) in_use.insert(name.substr(0, name.find('@')));
-  remove_old_copies(site.outputs(), in_use);
+  remove_old_copies(site.outputs(), in_use, ages_believed);
+  if (!ages_believed) return;
   std::error_code error;
   for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {
     const std::string name = place.path().filename().string();

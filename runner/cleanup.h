@@ -46,7 +46,8 @@ void prune_environments(const LaunchSite& site, const std::set<std::string>& liv
 // What that would delete now.
 Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& live);
 
-// Deletes what replicas left behind longer than a week ago. `held` are names of launches to spare.
-void remove_old_work(const LaunchSite& site, const std::set<std::string>& held);
+// Deletes what was discarded and, where ages are believed, what replicas left behind longer than a week ago. `held` are
+// names of launches to spare.
+void remove_old_work(const LaunchSite& site, const std::set<std::string>& held, bool ages_believed);
 
 }  // namespace dtrain::runner

@@ -23,6 +23,7 @@ const std::map<std::string, std::string> kMayAsk = {
     {"runner/held_launch.cc", "shown: when it ended"},
     {"runner/kept_replica.cc", "shown: when it began, printed and ended"},
     {"runner/lost_keeper.cc", "shown: when it ended"},
+    {"runner/agent.cc", "whether ages by it may be believed"},
     {"runner/carried_outputs.cc", "compared with the times of files: which rest, and the age of what is left"},
     {"runner/cleanup.cc", "the age of what replicas left behind"},
     {"runner/probe_line.cc", "measured: how far apart the clocks of two hosts are"},

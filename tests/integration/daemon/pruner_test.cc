@@ -257,5 +257,17 @@ TEST_CASE("of output lines beyond the limit, those that ended first are the ones
   CHECK(ended.has_journal(2));
 }
 
+TEST_CASE("nothing is forgotten for its age before the wall clock was seen to keep pace") {
+  Config config;
+  Ended ended(2, config);
+  config.keep_log_bytes = fs::file_size(ended.daemon.logs.path(1));
+  config.keep_ended_ms = -1;   // all that has ended is older
+  Pruner limited(ended.daemon.loop, ended.daemon.home, *ended.daemon.store, *ended.blobs,
+                 ended.daemon.logs, ended.daemon.scheduler, config, std::chrono::milliseconds(0));
+  limited.keep_limits();
+  ended.daemon.until([&] { return !ended.daemon.scheduler.find({1, 0}).ok(); });
+  CHECK(ended.daemon.scheduler.find({2, 0}).ok());
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

@@ -362,7 +362,7 @@ TEST_CASE("a copy goes when all of it is at home, and stays when something is no
   CHECK(is_all_carried(host.place));
   test::write_file(host / "b", "1");
   CHECK(!is_all_carried(host.place));
-  remove_old_copies(host.scratch.path(), {});
+  remove_old_copies(host.scratch.path(), {}, true);
   CHECK(fs::exists(host / "b"));
   host.carry();
   CHECK(is_all_carried(host.place));
@@ -370,7 +370,7 @@ TEST_CASE("a copy goes when all of it is at home, and stays when something is no
   CHECK(!fs::exists(host.place.root));
   CHECK(discard_copy(host.place).empty());
   CHECK(unused_copies(host.scratch.path(), {}).empty());
-  remove_old_copies(host.scratch.path(), {});
+  remove_old_copies(host.scratch.path(), {}, true);
   CHECK(fs::is_empty(host.scratch.path()));
 }
 

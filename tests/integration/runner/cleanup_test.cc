@@ -196,10 +196,12 @@ TEST_CASE("what is left is kept for a week from the end on, however long the run
   };
   age();
   REQUIRE(ended.release().value().find("kept 7 days") != std::string::npos);
-  remove_old_work(site, {});
+  remove_old_work(site, {}, true);
   CHECK(fs::exists(ended.work / "note"));
   age();
-  remove_old_work(site, {});
+  remove_old_work(site, {}, false);
+  CHECK(fs::exists(ended.work / "note"));
+  remove_old_work(site, {}, true);
   CHECK(!fs::exists(ended.place()));
 }
 

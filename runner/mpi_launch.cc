@@ -64,9 +64,12 @@ std::string mpi_worker_files(const std::string& directory, const ReplicaId& work
   return directory + "-" + mpi_name(worker);
 }
 
+std::string mpi_launcher_files(const std::string& directory) { return directory + "-launcher"; }
+
 void remove_mpi_files(const std::string& directory, const ReplicaId& replica) {
   std::error_code ignored;
   if (replica.role == Role::Worker) fs::remove_all(mpi_worker_files(directory, replica), ignored);
+  if (replica.role == Role::Launcher) fs::remove_all(mpi_launcher_files(directory), ignored);
   (void)::unlink(directory.c_str());
 }
 
@@ -83,6 +86,7 @@ std::map<std::string, std::string> mpi_env(const std::string& directory, const s
   std::map<std::string, std::string> env = {{"OMPI_MCA_plm_rsh_agent", agent},
                                             {"OMPI_MCA_plm_rsh_no_tree_spawn", "1"},   // workers have no agent
                                             {"OMPI_MCA_orte_default_hostfile", directory + "/hostfile"},
+                                            {"OMPI_MCA_orte_tmpdir_base", mpi_launcher_files(directory)},
                                             {"HYDRA_LAUNCHER", "rsh"},
                                             {"HYDRA_LAUNCHER_EXEC", agent},
                                             {"HYDRA_HOST_FILE", hydra},

@@ -41,7 +41,10 @@ inline constexpr const char* kMpiInterfaceVariable = "OMPI_MCA_btl_tcp_if_includ
 // Where Open MPI keeps a worker's files in memory: two workers of one host are two hosts to mpirun, and must not meet there.
 std::string mpi_worker_files(const std::string& directory, const ReplicaId& worker);
 
-// The link, and what a worker that was killed has left. `directory`: as it is found.
+// Where mpirun keeps its own: two of them that begin at once are in each other's way in the /tmp that all share.
+std::string mpi_launcher_files(const std::string& directory);
+
+// The link, and what a launcher or a worker that was killed has left. `directory`: as it is found.
 void remove_mpi_files(const std::string& directory, const ReplicaId& replica);
 
 }  // namespace dtrain::runner

@@ -136,8 +136,16 @@ Status accompany(Program& program, int agent) {
   return ok();
 }
 
-// In a process of its own.
-int serve(int agent, const std::string& secret) {
+// mpirun hands on where its own files lie; those of a worker lie elsewhere.
+std::string with_own_files(std::string command, const std::string& of_launcher, const std::string& own) {
+  for (size_t at = command.find(of_launcher); at != command.npos; at = command.find(of_launcher, at + own.size())) {
+    command.replace(at, of_launcher.size(), own);
+  }
+  return command;
+}
+
+// In a process of its own. `directory`: mpi_directory().
+int serve(int agent, const std::string& secret, const std::string& directory, const ReplicaId& self) {
   ::setsockopt(agent, SOL_SOCKET, SO_RCVTIMEO, &kGreetingTime, sizeof kGreetingTime);
   if (const Status admitted = admit_agent(agent, secret); !admitted.ok()) {
     if (admitted.error().code == Code::PermissionDenied) fmt::print(stderr, "a stranger was refused\n");
@@ -149,7 +157,7 @@ int serve(int agent, const std::string& secret) {
   ::setsockopt(agent, SOL_SOCKET, SO_RCVTIMEO, &kForEver, sizeof kForEver);
   const int alive = 1;
   ::setsockopt(agent, SOL_SOCKET, SO_KEEPALIVE, &alive, sizeof alive);
-  auto program = start(command->bytes);
+  auto program = start(with_own_files(command->bytes, mpi_launcher_files(directory), mpi_worker_files(directory, self)));
   if (!program.ok()) {
     (void)write_frame(agent, MpiFrame::Errors, "dtrain: " + program.error().message + "\n").ok();
     (void)write_frame(agent, MpiFrame::Ended, std::string(1, char(126))).ok();
@@ -215,7 +223,8 @@ Status run_mpi_worker() {
   }
   const auto attempt = static_cast<uint32_t>(std::strtoul(variable("DTRAIN_ATTEMPT").c_str(), nullptr, 10));
   TRY(const ReplicaId self, parse_replica_id(variable("DTRAIN_REPLICA")));
-  const OwnFiles files(mpi_worker_files(mpi_directory(secret, self.experiment, attempt), self));
+  const std::string directory = mpi_directory(secret, self.experiment, attempt);
+  const OwnFiles files(mpi_worker_files(directory, self));
   TRY(files.make());
   TRY(const Fd listener, listen_at(port));
   fmt::print("listening for mpirun, as {}\n", mpi_name(self));
@@ -243,7 +252,7 @@ Status run_mpi_worker() {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::signal(SIGCHLD, SIG_DFL);
       ::sigprocmask(SIG_UNBLOCK, &ends, nullptr);
-      ::_exit(serve(agent.get(), secret));
+      ::_exit(serve(agent.get(), secret, directory, self));
     }
   }
 }

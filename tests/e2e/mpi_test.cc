@@ -179,6 +179,18 @@ TEST_CASE("members of a set that run at the same time have mpirun find each its 
   CHECK_MESSAGE(ran(train) == expected, train.out);
 }
 
+TEST_CASE("mpirun keeps nothing where others do, who may be in its way") {
+  const std::vector<std::string> all = mpiruns();
+  if (all.empty() || all.front().find("openmpi") == std::string::npos) return say_skipped("Open MPI is not installed");
+  Cluster cluster;
+  cluster.own_ports();
+  // Nobody can make anything there.
+  const fs::path project = cluster.project(yaml(all.front().substr(0, all.front().find(' ')) + " -n 1 echo ran", "  env: {TMPDIR: /proc/nowhere}\n"));
+  const Output train = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  CHECK_MESSAGE(train.out.find("] ran\n") != std::string::npos, train.out);
+}
+
 TEST_CASE("a worker that is killed ends the gang, and is named") {
   Cluster cluster;
   cluster.own_ports();

@@ -52,7 +52,7 @@ LaunchDir write_launch(const LaunchSite& site, uint32_t number, const fs::path& 
   return directory;
 }
 
-TEST_CASE("what a worker of MPI that was killed kept in memory goes with its launch") {
+TEST_CASE("what a worker or launcher of MPI that was killed kept in memory goes with its launch") {
   const test::TemporaryFolder folder;
   LaunchRecord launch;
   launch.experiment = {1, 0};
@@ -61,16 +61,22 @@ TEST_CASE("what a worker of MPI that was killed kept in memory goes with its lau
   worker.id = {launch.experiment, Role::Worker, 1};
   worker.env["DTRAIN_SUBMISSION"] = folder.path().string();   // nobody else's
   launch.replicas.push_back(worker);
+  worker.id = {launch.experiment, Role::Launcher, 0};
+  launch.replicas.push_back(worker);
+  worker = launch.replicas.front();
   const LaunchDir directory(folder / "1@2");
   fs::create_directories(directory.path());
   REQUIRE(directory.write_launch(launch).ok());
 
+  const fs::path of_launcher = mpi_launcher_files(mpi_directory(folder.path().string(), worker.id.experiment, 2));
+  fs::create_directories(of_launcher / "ompi");
   const fs::path link = mpi_directory(folder.path().string(), worker.id.experiment, 2), files = mpi_worker_files(link.string(), worker.id);
   fs::create_symlink(directory.path(), link);
   fs::create_directories(files / "ompi");
   CHECK(remove_launch(directory));
   CHECK(!fs::is_symlink(fs::symlink_status(link)));
   CHECK(!fs::exists(files));
+  CHECK(!fs::exists(of_launcher));
 }
 
 TEST_CASE("trees beyond the limit go once no launch uses them") {

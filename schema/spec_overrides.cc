@@ -86,7 +86,10 @@ void apply_set(YamlNode& root, const std::string& key, const std::string& text, 
     problems.add({source, 0, 0}, "", "expected KEY=VALUE with a key such as train.resources.gpus");
     return;
   }
-  auto value = parse_yaml(text, source, problems);
+  // "'/a b/python' train.py" is a command, and no YAML.
+  Problems unread("", false);
+  const bool is_text = (text.starts_with('\'') || text.starts_with('"')) && (!parse_yaml(text, source, unread) || !unread.empty());
+  auto value = parse_yaml(is_text ? yaml_scalar(text) : text, source, problems);
   if (!value) return;
   // Spelt out: an empty text is Null, too, and may be a shell's variable that has no value. What isn't there
   // to be taken out is refused below as nothing: its key may be misspelt.

@@ -6,6 +6,7 @@
 
 #include "daemon/failure_rules.h"
 #include "daemon/lifecycle_turn.h"
+#include "daemon/waits_for.h"
 #include "schema/text_formats.h"
 
 namespace dtrain::daemon {
@@ -312,7 +313,8 @@ void find_lost_hosts(Turn& turn) {
     if (!host.connected) away[id] = seated_on(turn.model, id);
   }
   for (const auto& [id, seated] : away) {
-    const Host& host = turn.model.hosts.at(id);
+    Host& host = turn.model.hosts.at(id);
+    bool is_missed = host.is_missed;
     const TimeMs lost_ms = host.last_contact_ms + lost_after_ms(host, turn.policy);
     for (const ExperimentId& experiment_id : seated) {
       const TimeMs gone_ms = lost_ms + grace_after_lease_ms(turn.model.experiments.at(experiment_id), id);
@@ -324,6 +326,14 @@ void find_lost_hosts(Turn& turn) {
         return replica.seat.host == host_id && !replica.lost && is_seated(whose, replica) && !waits_for_its_host(turn.model, whose, replica);
       };
       const Experiment& known = turn.model.experiments.at(experiment_id);
+      const auto waits = [&, &host_id = id](const Replica& replica) {
+        return replica.seat.host == host_id && waits_for_its_host(turn.model, known, replica);
+      };
+      if (!host.is_missed && !known.is_shared() && std::ranges::any_of(known.replicas, waits)) {   // its name is the set's
+        is_missed = true;
+        turn.effects.notify.push_back(
+            {experiment_id, std::nullopt, state_of(known), waits_for(known, turn.model, turn.now), std::nullopt, known.attempt});
+      }
       if (std::ranges::none_of(known.replicas, [&](const Replica& replica) { return is_lost(known, replica); })) continue;
       Experiment* experiment = turn.touch(experiment_id);
       if (experiment == nullptr) continue;
@@ -332,6 +342,7 @@ void find_lost_hosts(Turn& turn) {
       }
       settle(turn, *experiment, false);
     }
+    host.is_missed = is_missed;
   }
 }
 

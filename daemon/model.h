@@ -62,6 +62,7 @@ struct Host {
   int64_t lasts_ms = 0;       // from first to last, where that is known; 0: it stays
   TimeMs ends_ms = 0;         // when it does; 0: it stays
   bool leaving = false;       // nothing more is placed there, and what is there is ended
+  bool is_missed = false;     // those who wait for it, however long it is away, were told so
   std::string kept_lane;      // others than those of that lane (queue.h) are not placed there; mostly empty
   TimeMs last_contact_ms = 0;
   std::map<int, TimeMs> quarantined_ports;  // found taken by a stranger, and when

@@ -63,8 +63,8 @@ std::string waits_for(const Experiment& experiment, const Model& model, TimeMs n
       text +=
           ends ? fmt::format("waits for {}, which {} and may still run {}", name, away_since,
                              names_of(replicas))
-               : fmt::format("{} {}: {} may go on there, and is heard of once its runner is back{}", name, away_since, names_of(replicas),
-                             may_restart(experiment.spec()) ? "" : "; as it may not be restarted, it is not given up before, unless it is killed");
+               : fmt::format("{} {}: {} may go on there, of which nothing is heard until its runner is back{}", name, away_since, names_of(replicas),
+                             may_restart(experiment.spec()) ? "" : "; what may not be restarted is not given up before, unless it is killed");
       continue;
     }
     const bool exited = std::all_of(replicas.begin(), replicas.end(), [](const Replica* replica) {

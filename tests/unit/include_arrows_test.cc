@@ -44,7 +44,7 @@ bool starts_with(const std::string& text, const std::string& head) { return text
 bool is_pure(const std::string& file) {
   for (const char* part : {"daemon/model", "daemon/lifecycle", "daemon/queue", "daemon/room", "daemon/placement", "daemon/growth",
                            "daemon/preemption", "daemon/supposition", "daemon/dependencies", "daemon/set_rules", "daemon/failure_rules",
-                           "daemon/quota", "daemon/fair_share", "daemon/claims", "daemon/placing_pass", "daemon/wait_reason",
+                           "daemon/quota", "daemon/fair_share", "daemon/claims", "daemon/placing_pass", "daemon/wait_reason", "daemon/waits_for",
                            "daemon/rare", "daemon/rights"}) {
     if (starts_with(file, part)) return true;
   }

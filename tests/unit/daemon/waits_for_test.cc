@@ -69,8 +69,8 @@ TEST_CASE("one that runs waits for nothing, or names the host that is away") {
   gang.happen(HostDisconnected{gang.second}, 1'000);
   CHECK(gang.waits(41'000) ==
         gang.second.hex +
-            " has been away for 40 s: 1.worker.2 may go on there, and is heard of once "
-            "its runner is back; as it may not be restarted, it is not given up before, unless it is killed");
+            " has been away for 40 s: 1.worker.2 may go on there, of which nothing is heard until "
+            "its runner is back; what may not be restarted is not given up before, unless it is killed");
 }
 
 TEST_CASE("the next attempt waits for the host that may still run the last one") {

@@ -281,6 +281,10 @@ TEST_CASE("--set overrides any key, and its errors name it") {
   CHECK(spec->restart.limit == 3);
   CHECK(spec->roles[0].run == std::vector<std::string>{"echo hello"});
   CHECK(spec->note == "mine");
+  const auto quoted = parse(yaml, {.set = {{"train.run", "'/a b/python' train.py"}, {"note", "'a: b'"}, {"train.resources.gpus", "1"}}});
+  REQUIRE(quoted.ok());
+  CHECK(quoted->roles[0].run == std::vector<std::string>{"'/a b/python' train.py"});
+  CHECK(quoted->note == "a: b");
 
   const std::string good = "{project: p, train: {run: x}}";
   CHECK(refusal(good, {.set = {{"train.resources.gpu", "2"}}}) ==

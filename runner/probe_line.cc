@@ -167,7 +167,7 @@ ProbeDialled dial_probe(const ProbePeer& peer, const ProbeGreeting& greeting, Pr
   }
 }
 
-std::optional<ProbeGreeting> take_greeting(int fd, const std::string& experiment, int own, ProbeTime deadline) {
+std::optional<ProbeGreeting> read_greeting(int fd, const std::string& experiment, int own, ProbeTime deadline) {
   const auto line = read_probe_line(fd, deadline);
   if (!line) return std::nullopt;
   ProbeGreeting greeting;
@@ -176,9 +176,10 @@ std::optional<ProbeGreeting> take_greeting(int fd, const std::string& experiment
   if (!line->starts_with(begin)) return std::nullopt;
   if (std::sscanf(line->c_str() + begin.size(), "%9d %9d %c", &greeting.from, &greeting.to, &purpose) != 3 || greeting.to != own) return std::nullopt;
   greeting.purpose = static_cast<ProbePurpose>(purpose);
-  if (!write_probe_line(fd, kYes, deadline)) return std::nullopt;
   return greeting;
 }
+
+bool greet(int fd, ProbeTime deadline) { return write_probe_line(fd, kYes, deadline); }
 
 double send_for_a_while(int fd, ProbeTime deadline) {
   std::vector<char> piece(kStreamPieceBytes, 'x');

@@ -50,8 +50,9 @@ struct ProbeDialled {
 // `waits_for_it`: where nobody listens there yet it is dialled again until the deadline.
 ProbeDialled dial_probe(const ProbePeer& peer, const ProbeGreeting& greeting, ProbeTime deadline, bool waits_for_it);
 
-// Who has dialled here. Nothing: nobody that belongs here.
-std::optional<ProbeGreeting> take_greeting(int fd, const std::string& experiment, int own, ProbeTime deadline);
+// Who has dialled here. Nothing: nobody that belongs here. Who does waits to be greeted.
+std::optional<ProbeGreeting> read_greeting(int fd, const std::string& experiment, int own, ProbeTime deadline);
+bool greet(int fd, ProbeTime deadline);
 
 // A line without its end. Nothing: none came by then.
 std::optional<std::string> read_probe_line(int fd, ProbeTime deadline);

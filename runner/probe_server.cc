@@ -105,12 +105,14 @@ void ProbeServer::sweep() {
 }
 
 void ProbeServer::serve(Fd& fd) {
-  const auto greeting = take_greeting(fd.get(), experiment_, own_, Clock::now() + kProbeGreetingTime);
+  const auto greeted_by = Clock::now() + kProbeGreetingTime;
+  const auto greeting = read_greeting(fd.get(), experiment_, own_, greeted_by);
   if (!greeting) return;
   {
     const std::lock_guard lock(mutex_);
-    reached_ = true;
+    reached_ = true;   // before who dialled knows it
   }
+  if (!greet(fd.get(), greeted_by)) return;
   const auto deadline = Clock::now() + kServeTime;
   switch (greeting->purpose) {
     case ProbePurpose::Hello: return;

@@ -23,7 +23,7 @@ uint64_t peak_memory_kb(const Json& pid) {
 
 TEST_CASE("one endless line passes through whole, and nobody keeps it in memory") {
   Cluster cluster;
-  constexpr int64_t kBytes = 96 << 20;
+  constexpr int64_t kBytes = 192 << 20;
   fs::path project =
       cluster.project("project: p\ntrain:\n  run: head -c " + std::to_string(kBytes) +
                       " /dev/zero | tr '\\0' x; echo; echo the end\n");
@@ -35,7 +35,7 @@ TEST_CASE("one endless line passes through whole, and nobody keeps it in memory"
   CHECK(seen < kBytes + 100);
   CHECK(output.out.find("the end") != std::string::npos);
   Json daemon = facts(cluster.run({"daemon", "status", "--json"}));
-  CHECK(peak_memory_kb(daemon["pid"]) < 80 << 10);
+  CHECK(peak_memory_kb(daemon["pid"]) < 128 << 10);   // 36 to 90 MiB were seen
 }
 
 TEST_CASE("bytes that are no UTF-8 arrive as they are with --raw, and never break JSON") {

@@ -329,7 +329,7 @@ void find_lost_hosts(Turn& turn) {
       const auto waits = [&, &host_id = id](const Replica& replica) {
         return replica.seat.host == host_id && waits_for_its_host(turn.model, known, replica);
       };
-      if (!host.is_missed && !known.is_shared() && std::ranges::any_of(known.replicas, waits)) {   // its name is the set's
+      if (!host.is_missed && !known.is_shared() && std::ranges::any_of(known.replicas, waits)) {   // of one that is shared the name is the set's
         is_missed = true;
         turn.effects.notify.push_back(
             {experiment_id, std::nullopt, state_of(known), waits_for(known, turn.model, turn.now), std::nullopt, known.attempt});

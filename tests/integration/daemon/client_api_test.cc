@@ -201,14 +201,7 @@ TEST_CASE("what is stored of one experiment and can't be read hides no other") {
 TEST_CASE("what can't be read is in the list of what lives, until it is killed") {
   test::TemporaryFolder folder;
   const Home home = home_below(folder.path());
-  {
-    OneDaemon before(home);
-    before.scheduler.handle(HostConnected{a_host(), {}});
-    REQUIRE(before.submit("a").ok());
-    REQUIRE(before.submit("b").ok());
-    before.turn();
-  }
-  spoil(home, "update experiment set facts = x'ff' where number = 1");
+  leave_unreadable(home, {"a", "b"});
   ServedDaemon daemon(home);
   const auto stub = pb::Client::NewStub(daemon.channel);
   const auto listed = [&] {

@@ -145,4 +145,15 @@ struct OneDaemon {
   Scheduler scheduler;
 };
 
+// What a daemon leaves that took these, of which the first can't be read any more.
+inline void leave_unreadable(const Home& home, const std::vector<std::string>& submissions) {
+  {
+    OneDaemon before(home);
+    before.scheduler.handle(HostConnected{a_host(), {}});
+    for (const std::string& id : submissions) REQUIRE(before.submit(id).ok());
+    before.turn();
+  }
+  spoil(home, "update experiment set facts = x'ff' where number = 1");
+}
+
 }  // namespace dtrain::daemon

@@ -248,13 +248,7 @@ TEST_CASE("who asks which experiments are over is told of those that are not the
 TEST_CASE("what can't be read is not over, so that no host deletes its outputs") {
   test::TemporaryFolder folder;
   const Home home = home_below(folder.path());
-  {
-    OneDaemon before(home);
-    before.scheduler.handle(HostConnected{a_host(), {}});
-    REQUIRE(before.submit("a").ok());
-    before.turn();
-  }
-  spoil(home, "update experiment set facts = x'ff' where number = 1");
+  leave_unreadable(home, {"a"});
   Launched one(a_submission("b"), folder.path());
   const bool over = one.meanwhile([&] {
     grpc::ClientContext context;

@@ -29,13 +29,7 @@ TEST_CASE("output that nobody wants any more is acknowledged all the same") {
 TEST_CASE("output of what can't be read is kept") {
   test::TemporaryFolder folder;
   const Home home = home_below(folder.path());
-  {
-    OneDaemon before(home);
-    before.scheduler.handle(HostConnected{a_host(), {}});
-    REQUIRE(before.submit("a").ok());
-    before.turn();
-  }
-  spoil(home, "update experiment set facts = x'ff' where number = 1");
+  leave_unreadable(home, {"a"});
   ServedDaemon daemon(home);
   FakeRunner runner(daemon);
   runner.say(output("1.train", "hello\n"));

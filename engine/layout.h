@@ -38,6 +38,8 @@ class Layout {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   int64_t size() const { return size_; }  // elements of an arena, a multiple of kAlignment
   static constexpr int64_t kAlignment = 16;
+  // Other layouts have another: of names, shapes and where they lie.
+  uint64_t hash() const;
 
  private:
   std::vector<Parameter> parameters_;

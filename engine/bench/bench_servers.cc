@@ -108,13 +108,12 @@ class ServerProcesses {
                               .workers = config_.workers,
                               .experiment = config_.experiment,
                               .directory = "",
-                              .most_ahead = 0,
                               .spec = config_.spec};
-    TRY(auto server, Server::open(config, layout_));
+    TRY(auto server, Server::open(config, {.layout = layout_}));
     Tunnels::Held tunnel;
     if (config_.spec.strategy.data_path == DataPath::Grpc) {
       TRY(tunnel,
-          tunnels_.open_exit(config.servers[static_cast<size_t>(index)], server->local_address()));
+          tunnels_.open_exit(config.servers[static_cast<size_t>(index)], server->doors().local_address));
     }
     return server->run();
   }

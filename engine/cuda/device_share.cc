@@ -31,8 +31,8 @@ DeviceShare<T>::DeviceShare(const RunPlan& plan, Updater& updater, int me, const
       share_(share_of(plan, leaves_of_mine_, leaves_)),
       capacity_(plan.spec.micro_batch > 0 ? std::min<int64_t>(plan.spec.micro_batch, share_) : share_),
       partners_(rank_),
-      model_(make_device_model<T>(rank_.context(), plan.spec.model, plan.shape, capacity_, rank_.part(), &partners_)),
-      samples_(rank_, plan.shape, share_) {
+      model_(make_device_model<T>(rank_.context(), plan.spec.model, plan.data.shape, capacity_, rank_.part(), &partners_)),
+      samples_(rank_, plan.data.shape, share_) {
   if (rank_.links().world == nullptr) return;  // nobody waits
   rehearse(plan.test ? updater.evaluated(me, plan.test->size()).size() : 0);
 }

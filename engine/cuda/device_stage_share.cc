@@ -23,10 +23,10 @@ DeviceStageShare<T>::DeviceStageShare(const RunPlan& plan, const WaitedRank& ran
       watch_(rank.watch),
       part_(rank.rank.part()),
       capacity_((plan.batch + plan.spec.strategy.micro_batches - 1) / plan.spec.strategy.micro_batches),
-      samples_(rank_, plan.shape, sees_samples() ? plan.batch : 0) {
+      samples_(rank_, plan.data.shape, sees_samples() ? plan.batch : 0) {
   const int after = part_.stages - part_.stage;  // with this one
   for (int i = 0; i < std::min(plan.spec.strategy.micro_batches, after); ++i) {
-    models_.push_back(make_device_model<T>(rank_.context(), plan.spec.model, plan.shape, capacity_, part_));
+    models_.push_back(make_device_model<T>(rank_.context(), plan.spec.model, plan.data.shape, capacity_, part_));
   }
   rehearse();
 }

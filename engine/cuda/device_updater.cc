@@ -82,7 +82,7 @@ DeviceUpdater::DeviceUpdater(const RunPlan& plan, std::unique_ptr<Gang> gang, st
       ranks_(static_cast<size_t>(plan.threads)),
       own_(static_cast<size_t>(plan.threads)) {
   for (int model = 0; model < grid_.model(); ++model) {
-    pieces_.push_back(pieces_of(plan.spec.model, plan.shape, grid_.part(model)));
+    pieces_.push_back(pieces_of(plan.spec.model, plan.data.shape, grid_.part(model)));
     layouts_.push_back(part_layout(plan.layout, pieces_.back()).layout);
   }
   if (!plan.place.is_master()) return;

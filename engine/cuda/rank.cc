@@ -25,7 +25,7 @@ Result<std::unique_ptr<Rank>> Rank::open(const RunPlan& plan, const ModelPart& p
 Rank::Rank(const RunPlan& plan, const ModelPart& part, std::unique_ptr<Context> context, int states)
     : plan_(plan),
       part_(part),
-      pieces_(pieces_of(plan.spec.model, plan.shape, part)),
+      pieces_(pieces_of(plan.spec.model, plan.data.shape, part)),
       layout_(part_layout(plan.layout, pieces_).layout),
       optimizer_(plan.spec.optimizer, layout_),
       context_(std::move(context)),

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/data/data_facts.h"
 #include "engine/gradient_taker.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
@@ -20,14 +21,6 @@
 #include "schema/engine_spec.h"
 
 namespace dtrain::engine {
-
-// What a sample is: an image of channels x height x width and its class, or context tokens and the
-// next one after each.
-struct SampleShape {
-  int64_t channels = 1, height = 0, width = 0, classes = 0;
-  int64_t context = 0, vocabulary = 0;
-  int64_t pixels() const { return channels * height * width; }
-};
 
 // Samples one after the other. Images: pixels [n][channels height width], labels [n]. Tokens: ids and
 // labels [n][context].

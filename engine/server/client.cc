@@ -33,8 +33,9 @@ double divisor(uint64_t samples) {
 ServerClient::ServerClient(const ServerClientConfig& config, const Layout& layout)
     : config_(config),
       arenas_(1 + OptimizerKernel(config.spec.optimizer, layout).states()),
-      introduction_{.job = server_job(config.experiment, config.spec, layout, config.servers.size(),
-                                      config.workers.size(), config.data),
+      introduction_{.job = server_job(config.experiment, config.spec, config.servers.size(), config.workers.size()),
+                    .data = config.data,
+                    .layout = layout.hash(),
                     .generation = config.rank == 0 ? new_token() : 0,
                     .attempt = config.attempt,
                     .rank = config.rank,

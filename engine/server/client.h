@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/data/data_facts.h"
 #include "engine/layout.h"
 #include "engine/models/model.h"
 #include "engine/server/lane.h"
@@ -23,7 +24,7 @@ struct ServerClientConfig {
   std::vector<std::string> servers;
   std::vector<std::string> workers;
   std::string experiment;  // experiment_from_environment()
-  std::string data = {};   // what all must find of it
+  DataFacts data = {};     // what all must find of it
   uint64_t attempt = 0;    // DTRAIN_ATTEMPT, 0 without one
   EngineSpec spec;
   bool local_sockets = true;  // to servers on this host, instead of TCP

@@ -4,9 +4,12 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "engine/comm/hash.h"
-
 namespace dtrain::engine::server {
+
+Error other_job() {
+  return {Code::FailedPrecondition, "it is of another experiment, or its configuration differs from this worker's",
+          "run the same dtrain-engine with the same settings everywhere"};
+}
 
 Status check(const Frame& frame, bool from_server) {
   if (frame.magic != Frame::kMagic) {
@@ -33,10 +36,6 @@ void watch_peer(const Socket& socket) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-}
-
-std::string local_address(const std::string& address, uint64_t job) {
-  return fmt::format("unix:@dtrain-ps-{:016x}", hash_of(address, job));
 }
 
 }  // namespace dtrain::engine::server

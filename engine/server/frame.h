@@ -1,4 +1,4 @@
-// What workers and parameter servers send each other: a header of 136 bytes, little endian, and a
+// What workers and parameter servers send each other: a header of 144 bytes, little endian, and a
 // payload of so many bytes as it says. A worker asks, the server answers in order.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace dtrain::engine::server {
 
 enum class ServerOp : uint8_t {
   // A worker's.
-  Hello = 1,  // attempt, threads; kMaster -> Welcome
+  Hello = 1,  // layout, attempt, threads, payload: DataFacts; kMaster -> Welcome
   Write,      // arena, payload: one arena of the shard, before Ready -> Ack
   Ready,      // updates: that the written state has seen, begun_at -> Ack
   Read,       // arena -> Data
@@ -46,7 +46,7 @@ struct Frame {
   uint8_t version = kVersion;
   ServerOp op = ServerOp::Heartbeat;
   uint16_t flags = 0;
-  uint64_t job = 0;         // of the experiment and its configuration
+  uint64_t job = 0;         // of the experiment and its configuration: server_job()
   uint64_t generation = 0;  // which start of worker 0; 0: not known yet
   uint64_t sequence = 0;    // of a worker's pushes, from 1
   uint64_t updates = 0;     // that were applied
@@ -64,21 +64,22 @@ struct Frame {
   uint64_t deal = 0;      // async, ssp: what the worker has been dealt; in a Push what it is of
   double loss = 0;        // summed over rows: of what is sent; of answers, all that the parameters have learned from
   uint64_t rows = 0;
+  uint64_t layout = 0;  // Layout::hash()
 
   static constexpr uint32_t kMagic = 0x53507464;  // "dtPS"
-  static constexpr uint8_t kVersion = 4;
+  static constexpr uint8_t kVersion = 5;
 };
-static_assert(sizeof(Frame) == 136 && std::endian::native == std::endian::little);
+static_assert(sizeof(Frame) == 144 && std::endian::native == std::endian::little);
 
 inline constexpr uint64_t kLongestText = 4096;  // of a Failure
+
+// What a worker of another job is told.
+Error other_job();
 
 // InvalidArgument unless it is a frame that a worker or, `from_server`, a server sends.
 Status check(const Frame& frame, bool from_server);
 
 // Lets the kernel notice within seconds that a silent peer's host is gone.
 void watch_peer(const Socket& socket);
-
-// Where a server at `address` listens for workers of its own host, who need no TCP.
-std::string local_address(const std::string& address, uint64_t job);
 
 }  // namespace dtrain::engine::server

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "engine/norm.h"
+#include "engine/server/doors.h"
 
 namespace dtrain::engine::server {
 namespace {
@@ -24,7 +25,7 @@ Status Lane::connect(const Introduction& introduction, Deadline& deadline) {
   if (!connected.ok()) return std::move(connected).error().with_context("connect to " + name_);
   socket_ = std::move(connected).value();
   if (introduction.local_sockets) {
-    auto local = Socket::connect(local_address(address_, introduction.job), Deadline::after(0));
+    auto local = Socket::connect(unix_address(address_, introduction.job), Deadline::after(0));
     if (local.ok()) socket_ = std::move(local).value();
   }
   socket_.set_name(name_);
@@ -35,10 +36,14 @@ Status Lane::connect(const Introduction& introduction, Deadline& deadline) {
                     .flags = first ? kMaster : uint16_t{0},
                     .job = introduction.job,
                     .generation = introduction.generation,
+                    .payload = sizeof(introduction.data),
                     .rank = static_cast<uint32_t>(introduction.rank),
                     .attempt = introduction.attempt,
-                    .threads = introduction.threads};
-  TRY(socket_.write(&hello, sizeof(hello), deadline));
+                    .threads = introduction.threads,
+                    .layout = introduction.layout};
+  const std::array<iovec, 2> parts{{{const_cast<Frame*>(&hello), sizeof(hello)},
+                                    {const_cast<DataFacts*>(&introduction.data), sizeof(introduction.data)}}};
+  TRY(socket_.write(parts, deadline));
   while (true) {
     TRY(socket_.read(&welcome_, sizeof(welcome_), deadline));
     TRY(check(welcome_, true));

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/data/data_facts.h"
 #include "engine/layout.h"
 #include "engine/server/frame.h"
 
@@ -12,7 +13,9 @@ namespace dtrain::engine::server {
 
 // What a worker says of itself to each server.
 struct Introduction {
-  uint64_t job = 0;
+  uint64_t job = 0;  // server_job()
+  DataFacts data = {};
+  uint64_t layout = 0;
   uint64_t generation = 0;  // worker 0 chooses it; the others learn it
   uint64_t attempt = 0;
   int rank = 0;

@@ -38,7 +38,7 @@ void Link::refuse(const Error& error) {
   const std::string text = error.message.substr(0, kLongestText);
   answer(Frame{.op = ServerOp::Failure, .code = static_cast<uint32_t>(error.code)},
          std::vector<char>(text.begin(), text.end()));
-  wait = Wait::Nothing;
+  wait = WaitFor::Nothing;
   closing = true;
   since = std::chrono::steady_clock::now();
 }

@@ -6,12 +6,13 @@
 #include <span>
 #include <vector>
 
+#include "engine/data/data_facts.h"
 #include "engine/server/frame.h"
 
 namespace dtrain::engine::server {
 
 // What a worker that has asked is waiting for.
-enum class Wait {
+enum class WaitFor {
   Nothing,
   Start,  // worker 0 to fill the server
   Gate,   // slower workers
@@ -24,7 +25,10 @@ class Link {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  explicit Link(Socket connected) : socket(std::move(connected)) {}
+  explicit Link(Socket connected) : socket(std::move(connected)) {
+    watch_peer(socket);
+    since = heard = std::chrono::steady_clock::now();
+  }
 
   // Reads what is there: at most the rest of the header, or of what `sink` has room for. 0: nothing.
   Result<size_t> read();
@@ -32,9 +36,11 @@ class Link {
   // The next header may come.
   void next_frame() { header_read_ = 0; }
 
+  // Where the payload of its hello goes.
+  std::span<char> room_of_data() { return {reinterpret_cast<char*>(&data), sizeof(data)}; }
   // It has what it waited for, and could say nothing until now.
   void end_wait() {
-    wait = Wait::Nothing;
+    wait = WaitFor::Nothing;
     heard = std::chrono::steady_clock::now();
   }
   // `bytes` must live until they are sent.
@@ -49,17 +55,18 @@ class Link {
   Status flush();
   bool sending() const { return !answers_.empty(); }
   // Has not said who it is.
-  bool is_stranger() const { return rank < 0 && wait == Wait::Nothing && !closing; }
+  bool is_stranger() const { return rank < 0 && wait == WaitFor::Nothing && !closing; }
 
   Socket socket;
   Frame in;                 // once there is a header
   uint64_t payload_left = 0;
   std::span<char> sink;     // where the next bytes of the payload go
+  DataFacts data;           // that came with its hello
   bool closing = false;
 
   int rank = -1;  // once welcome
   bool left = false;  // and waited for by nobody any more
-  Wait wait = Wait::Nothing;
+  WaitFor wait = WaitFor::Nothing;
   Frame asked;  // what it waits for
   Time since;  // of the wait, or of the connection
   Time told;   // that it takes longer

@@ -35,37 +35,33 @@ std::string state_path(const ServerConfig& config) {
 
 }  // namespace
 
-uint64_t server_job(const std::string& experiment, const EngineSpec& spec, const Layout& layout,
-                    size_t servers, size_t workers, const std::string& data) {
-  uint64_t hash = hash_of(data, hash_of(experiment));
-  hash = hash_of(to_json(without_paths(spec)), hash);
-  for (const Parameter& parameter : layout.parameters()) {
-    hash =
-        hash_of(fmt::format("{}@{}+{}", parameter.name, parameter.offset, parameter.size()), hash);
-  }
-  return hash_of(fmt::format("{} of {} for {}", layout.size(), servers, workers), hash);
+uint64_t server_job(const std::string& experiment, const EngineSpec& spec, size_t servers, size_t workers) {
+  const std::string counts = fmt::format("{} for {}", servers, workers);
+  return hash_of(counts, hash_of(to_json(without_paths(spec)), hash_of(experiment)));
 }
 
-Server::Server(const ServerConfig& config, const Layout& layout)
+Server::Server(const ServerConfig& config, ServerPlan plan)
     : config_(config),
+      plan_(std::move(plan)),
       sync_(config.spec.strategy.mode == ServerMode::Sync),
       deadline_(config.spec.deadline_seconds),
-      job_(server_job(config.experiment, config.spec, layout, config.servers.size(),
-                      config.workers.size(), config.data)),
-      kernel_(config.spec.optimizer, layout),
+      job_(server_job(config.experiment, config.spec, config.servers.size(), config.workers.size())),
+      kernel_(config.spec.optimizer, plan_.layout),
       clocks_(static_cast<int>(config.workers.size())),
       workers_(config.workers.size()) {}
 
 Server::~Server() = default;
 
-Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config, const Layout& layout) {
+Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config, ServerPlan plan,
+                                             std::optional<server::Doors> doors) {
   INVARIANT(config.index >= 0 && static_cast<size_t>(config.index) < config.servers.size(),
             "a server is one of the cluster's");
-  std::unique_ptr<Server> server(new Server(config, layout));
+  std::unique_ptr<Server> server(new Server(config, std::move(plan)));
+  const Layout& layout = server->plan_.layout;
   const Range range = shards_of(
       layout.size(), static_cast<int>(config.servers.size()))[static_cast<size_t>(config.index)];
   const auto workers = static_cast<int>(config.workers.size());
-  const ShardState::Shape shape{.job = server->job_,
+  const ShardState::Shape shape{.job = server->job_ ^ server->plan_.data.hash ^ layout.hash(),
                                 .elements = range.size(),
                                 .states = server->kernel_.states(),
                                 .writers = workers + 1,
@@ -76,7 +72,11 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config, const L
   server->stop_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!server->stop_) return errno_error("eventfd", errno);
 
-  TRY(server->listen());
+  if (!doors) {
+    TRY(doors, server::Doors::open(config.servers[static_cast<size_t>(config.index)], config.spec.strategy.data_path,
+                                   server->job_));
+  }
+  server->doors_ = std::move(*doors);
   const auto now = Clock::now();
   for (int worker = 0; worker < workers; ++worker) {
     Worker& of = server->workers_[static_cast<size_t>(worker)];
@@ -84,27 +84,6 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config, const L
     server->clocks_.advance(worker, server->shard_->last(worker));
   }
   return server;
-}
-
-Status Server::listen() {
-  const std::string& address = config_.servers[static_cast<size_t>(config_.index)];
-  TRY(const HostPort at, parse_host_port(address));
-  if (config_.spec.strategy.data_path == DataPath::Grpc) {
-    return listen_locally(fmt::format("{} of {}", config_.index, address));
-  }
-  // First where workers of this host look second: who finds the one finds the other. Without it TCP
-  // serves them all.
-  if (at.port != 0) static_cast<void>(listen_locally(address));
-  TRY(const HostPort everywhere, parse_host_port(listening_address(address)));
-  TRY(listener_, Listener::open(everywhere.host, everywhere.port));
-  if (at.port == 0) static_cast<void>(listen_locally(fmt::format("{}:{}", at.host, port())));
-  return ok();
-}
-
-Status Server::listen_locally(const std::string& address) {
-  local_address_ = server::local_address(address, job_);
-  TRY(local_, Listener::open_unix(local_address_));
-  return ok();
 }
 
 void Server::stop() {
@@ -118,8 +97,8 @@ Status Server::run(int ending) {
     const bool accepts = Clock::now() >= accepts_after_;
     polled = {{stop_.get(), POLLIN, 0},
               {ending, POLLIN, 0},
-              {accepts ? listener_.fd() : -1, POLLIN, 0},
-              {accepts ? local_.fd() : -1, POLLIN, 0}};
+              {accepts ? doors_.tcp.fd() : -1, POLLIN, 0},
+              {accepts ? doors_.local.fd() : -1, POLLIN, 0}};
     const size_t first = polled.size();
     // Who is waited for, and async who is silent, is seen by the clock alone.
     bool waiting = !accepts;
@@ -127,7 +106,7 @@ Status Server::run(int ending) {
       // Who does not take its answers is not listened to.
       const short events = link->sending() ? POLLOUT : POLLIN;
       polled.push_back({link->socket.fd(), events, 0});
-      waiting |= link->wait != server::Wait::Nothing || link->closing || link->is_stranger() || (!sync_ && !link->left);
+      waiting |= link->wait != server::WaitFor::Nothing || link->closing || link->is_stranger() || (!sync_ && !link->left);
     }
     const int ready = ::poll(polled.data(), polled.size(), waiting ? kLook_ms : -1);
     if (ready < 0 && errno != EINTR) return errno_error("poll", errno);
@@ -154,8 +133,8 @@ Status Server::run(int ending) {
         close(i);
       }
     }
-    if (polled[2].revents != 0) accept(listener_);
-    if (polled[3].revents != 0) accept(local_);
+    if (polled[2].revents != 0) accept(doors_.tcp);
+    if (polled[3].revents != 0) accept(doors_.local);
   }
   if (shard_->state().finished()) shard_->state().remove();
   return ok();
@@ -170,8 +149,13 @@ void Server::accept(Listener& listener) {
   }
   if (links_.size() >= workers_.size() * 2 + kConnectionsBeyondWorkers) return;
   links_.push_back(std::make_unique<Link>(std::move(socket).value()));
-  links_.back()->since = links_.back()->heard = Clock::now();
-  server::watch_peer(links_.back()->socket);
+}
+
+void Server::adopt(std::vector<std::unique_ptr<Link>> links) {
+  links_ = std::move(links);
+  Link& first = *links_.front();
+  first.next_frame();
+  if (const Status done = finish(first); !done.ok()) first.refuse(done.error());
 }
 
 // An error means that the connection is of no use any more. What a worker should know of it, it has
@@ -211,8 +195,8 @@ void Server::close(size_t index) {
   lost(*link);
 }
 
-Status run_server(const ServerConfig& config, const Layout& layout,
-                  const std::function<Status(const Server&)>& opened) {
+Status run_server(const ServerConfig& config, const server::MakePlan& make_plan,
+                  const std::function<Status(const server::Doors&)>& listening) {
   sigset_t ending;
   ::sigemptyset(&ending);
   ::sigaddset(&ending, SIGTERM);
@@ -220,8 +204,13 @@ Status run_server(const ServerConfig& config, const Layout& layout,
   ::pthread_sigmask(SIG_BLOCK, &ending, nullptr);
   Fd signals(::signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals) return errno_error("signalfd", errno);
-  TRY(const auto server, Server::open(config, layout));
-  if (opened) TRY(opened(*server));
+  const uint64_t job = server_job(config.experiment, config.spec, config.servers.size(), config.workers.size());
+  TRY(auto doors, server::Doors::open(config.servers[static_cast<size_t>(config.index)], config.spec.strategy.data_path, job));
+  if (listening) TRY(listening(doors));
+  TRY(auto first, server::wait_for_first_hello(doors, job, config.workers.size(), make_plan, signals.get()));
+  if (!first) return ok();
+  TRY(const auto server, Server::open(config, std::move(first->plan), std::move(doors)));
+  server->adopt(std::move(first->links));
   return server->run(signals.get());
 }
 

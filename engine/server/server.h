@@ -3,12 +3,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/layout.h"
 #include "engine/optimizer.h"
 #include "engine/server/clocks.h"
+#include "engine/server/doors.h"
+#include "engine/server/first_hello.h"
 #include "engine/server/link.h"
 #include "engine/server/shard.h"
 #include "schema/engine_spec.h"
@@ -21,15 +24,11 @@ struct ServerConfig {
   std::vector<std::string> workers;  // of each, for messages
   std::string experiment;            // experiment_from_environment()
   std::string directory;             // for what must outlive a kill; empty: nothing does
-  std::string data = {};             // what all must find of it
-  int64_t most_ahead = 0;            // async, ssp: pushes that others may be ahead of worker 0; 0: any number
-  Range last_epoch = {};             // its parts of all the training's; others end it no sooner than worker 0 begins it
   EngineSpec spec;
 };
 
-// What a server and its workers must agree on.
-uint64_t server_job(const std::string& experiment, const EngineSpec& spec, const Layout& layout,
-                    size_t servers, size_t workers, const std::string& data = {});
+// What a server and its workers must agree on before any data is known.
+uint64_t server_job(const std::string& experiment, const EngineSpec& spec, size_t servers, size_t workers);
 
 // A Server holds its shard for the workers of one experiment.
 // Owner: main, or a test. Thread: run() has one; stop() may come from any.
@@ -38,13 +37,14 @@ uint64_t server_job(const std::string& experiment, const EngineSpec& spec, const
 // Never: ends by itself, spins, or sends anything unasked.
 class Server {
  public:
-  // Listens at its own address, any port of that host if it is 0, and for workers on this host.
-  static Result<std::unique_ptr<Server>> open(const ServerConfig& config, const Layout& layout);
+  // `doors`: open ones, or it opens its own.
+  static Result<std::unique_ptr<Server>> open(const ServerConfig& config, ServerPlan plan,
+                                              std::optional<server::Doors> doors = {});
   ~Server();
 
-  int port() const { return listener_.port(); }
-  // Where workers on this host connect to.
-  const std::string& local_address() const { return local_address_; }
+  const server::Doors& doors() const { return doors_; }
+  // Before run(): those who came before there was a server, the first of whom has said hello.
+  void adopt(std::vector<std::unique_ptr<server::Link>> links);
   // Until stop() or, if given, a descriptor is readable. Then the state goes, if the experiment is done:
   // workers other than 0 may be there until now.
   Status run(int ending = -1);
@@ -59,13 +59,12 @@ class Server {
     bool left = false;  // before it lost its link
     Time lost;  // since when there is no link
     bool missed = false;  // it hangs, and the log says so
+    bool reads = false;   // its data still: it has not come yet, and listens
   };
 
-  Server(const ServerConfig& config, const Layout& layout);
+  Server(const ServerConfig& config, ServerPlan plan);
 
   // server.cc: connections and bytes
-  Status listen();
-  Status listen_locally(const std::string& address);
   void accept(Listener& listener);
   Status read(Link& link);
   void close(size_t index);
@@ -93,11 +92,13 @@ class Server {
   void admit();
   void lost(Link& link);
   void forget(Link& link);
-  void wait(Link& link, server::Wait what);
+  void wait(Link& link, server::WaitFor what);
   void look_at_gate();
   void look_at_step();
   void look_at_end(Time now);
   void look_at_clock(Time now);
+  void look_for_late(Time now);
+  bool is_gone(size_t worker, Time now) const;
   void miss(size_t worker, Time now);
   void heard(Link& link);
   bool is_alive(size_t worker, Time now) const;
@@ -111,13 +112,13 @@ class Server {
   std::string name(size_t worker) const;
 
   const ServerConfig config_;
+  const ServerPlan plan_;
   const bool sync_;
   const double deadline_;
   const uint64_t job_;
   const OptimizerKernel kernel_;
   Fd stop_;
-  std::string local_address_;
-  Listener local_, listener_;  // the latter none with the data path gRPC, which listens itself
+  server::Doors doors_;
   std::unique_ptr<server::Shard> shard_;
   std::unique_ptr<server::StepSum> step_;  // sync only, once a worker has said its threads
   Clocks clocks_;
@@ -129,9 +130,9 @@ class Server {
   Time accepts_after_ = {};       // new connections, which there was no room for
 };
 
-// Opens a server and runs it until SIGTERM or SIGINT; `opened` is called before it serves. Call it before
-// there are other threads.
-Status run_server(const ServerConfig& config, const Layout& layout,
-                  const std::function<Status(const Server&)>& opened = {});
+// Opens a server once a worker has said what the data is, and runs it until SIGTERM or SIGINT; `listening` is called
+// before that. Call it before there are other threads.
+Status run_server(const ServerConfig& config, const server::MakePlan& make_plan,
+                  const std::function<Status(const server::Doors&)>& listening = {});
 
 }  // namespace dtrain::engine

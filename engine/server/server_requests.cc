@@ -10,7 +10,7 @@ namespace dtrain::engine {
 
 using server::Frame;
 using server::ServerOp;
-using server::Wait;
+using server::WaitFor;
 
 namespace {
 
@@ -80,13 +80,14 @@ void Server::answer_squares(Link& link) {
 Status Server::begin(Link& link) {
   const Frame& in = link.in;
   if (in.op == ServerOp::Hello) {
-    if (in.payload != 0 || link.rank >= 0 || link.wait != Wait::Nothing) return out_of_turn(in);
+    if (in.payload != sizeof(DataFacts) || link.rank >= 0 || link.wait != WaitFor::Nothing) return out_of_turn(in);
+    link.sink = link.room_of_data();
     return ok();
   }
   if (link.rank < 0) return out_of_turn(in);
   if (!link.left) clocks_.put_back(link.rank);
   // A worker that waits sends nothing but that it lives.
-  if (link.wait != Wait::Nothing && in.op != ServerOp::Heartbeat) return out_of_turn(in);
+  if (link.wait != WaitFor::Nothing && in.op != ServerOp::Heartbeat) return out_of_turn(in);
   const bool filling = in.op == ServerOp::Write || in.op == ServerOp::Ready;
   if (in.op != ServerOp::Heartbeat && in.op != ServerOp::Leave && in.op != ServerOp::Finish &&
       filling == shard_->state().filled()) {
@@ -135,11 +136,11 @@ Status Server::finish(Link& link) {
       clocks_.advance(link.rank, in.sequence);  // else it might wait for itself, being further at another server
       if ((in.flags & server::kEnds) != 0) {
         forget(link);
-        wait(link, Wait::End);
+        wait(link, WaitFor::End);
         look_at_end(link.since);
         return ok();
       }
-      wait(link, Wait::Gate);
+      wait(link, WaitFor::Gate);
       look_at_gate();
       return ok();
     case ServerOp::Push:
@@ -226,7 +227,7 @@ Status Server::finish_push(Link& link) {
     shard_->state().add_learned({link.in.loss, link.in.rows});
   }
   if ((link.in.flags & server::kWantsParams) != 0) {
-    wait(link, Wait::Gate);
+    wait(link, WaitFor::Gate);
   } else {
     answer(link, ServerOp::Ack);
   }
@@ -254,7 +255,7 @@ Status Server::finish_node(Link& link) {
   if (in.sequence > step_->steps() && !(in.sequence == step_->steps() + 1 && step_->summed())) {
     step_->complete(link.rank, {in.loss, in.samples}, in.learning_rate, (in.flags & server::kNeedsFirst) != 0);
   }
-  wait(link, Wait::Step);
+  wait(link, WaitFor::Step);
   look_at_step();
   return ok();
 }
@@ -265,7 +266,7 @@ Status Server::apply(Link& link) {
     if (link.in.sequence != steps + 1 || !step_->summed() || link.in.gradient_scale == 0) return out_of_turn(link.in);
     step_->apply(link.in.gradient_scale);
   }
-  wait(link, Wait::Step);  // of which it is the end
+  wait(link, WaitFor::Step);  // of which it is the end
   look_at_step();
   return ok();
 }

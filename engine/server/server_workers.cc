@@ -13,7 +13,7 @@ namespace dtrain::engine {
 
 using server::Frame;
 using server::ServerOp;
-using server::Wait;
+using server::WaitFor;
 
 namespace {
 
@@ -23,6 +23,8 @@ namespace {
 constexpr double kInVain = 0.9, kSilent = 1.0 / 3, kBack = 0.1;
 // How often one hears that it waits for worker 0.
 constexpr double kTell = 0.1;
+// For who is late to take a connection: only one that is gone altogether takes it all.
+constexpr double kProbe_seconds = 0.5;
 
 // The largest power of two that fits a frame's 16 bits.
 constexpr uint64_t kMostLeaves = uint64_t{1} << 15;
@@ -39,10 +41,14 @@ std::string Server::name(size_t worker) const {
 
 Status Server::hello(Link& link) {
   const Frame& in = link.in;
-  if (in.job != job_) {
+  if (in.job != job_) return server::other_job();
+  if (link.data != plan_.data) {
     return Error{Code::FailedPrecondition,
-                 "it is of another experiment, or its configuration or data differ from this worker's",
-                 "run the same dtrain-engine with the same settings and data everywhere"};
+                 "this worker's data are not those" + (plan_.told_by < 0 ? "" : " of " + name(static_cast<size_t>(plan_.told_by))),
+                 "the same data everywhere"};
+  }
+  if (in.layout != plan_.layout.hash()) {
+    return Error{Code::FailedPrecondition, "it has another layout of this model", "the same dtrain-engine everywhere"};
   }
   if (in.rank >= workers_.size()) return Error{Code::InvalidArgument, "an unknown worker", ""};
   const ShardState& state = shard_->state();
@@ -60,7 +66,7 @@ Status Server::hello(Link& link) {
     TRY(agree_on_threads(in));
     welcome(link);
   } else {
-    wait(link, Wait::Start);
+    wait(link, WaitFor::Start);
   }
   return ok();
 }
@@ -113,7 +119,7 @@ Status Server::agree_on_threads(const Frame& hello) {
 }
 
 void Server::welcome(Link& link) {
-  const auto rank = static_cast<int>(link.wait == Wait::Start ? link.asked.rank : link.in.rank);
+  const auto rank = static_cast<int>(link.wait == WaitFor::Start ? link.asked.rank : link.in.rank);
   Worker& worker = workers_[static_cast<size_t>(rank)];
   if (worker.link != nullptr && worker.link != &link) {
     worker.link->rank = -1;
@@ -138,7 +144,7 @@ void Server::admit() {
   const auto now = Deadline::Clock::now();
   for (Worker& worker : workers_) worker.lost = now;  // those not here yet have their time from now
   for (const auto& link : links_) {
-    if (link->wait != Wait::Start || link->closing) continue;
+    if (link->wait != WaitFor::Start || link->closing) continue;
     const uint64_t generation = link->asked.generation;
     if (generation != 0 && generation != shard_->state().generation()) continue;
     if (const Status same = agree_on_threads(link->asked); !same.ok()) {
@@ -169,7 +175,7 @@ void Server::forget(Link& link) {
   look_at_gate();
 }
 
-void Server::wait(Link& link, Wait what) {
+void Server::wait(Link& link, WaitFor what) {
   link.wait = what;
   link.asked = link.in;
   link.since = link.told = Deadline::Clock::now();
@@ -179,7 +185,7 @@ void Server::look_at_gate() {
   const StrategySpec& strategy = config_.spec.strategy;
   const auto now = Deadline::Clock::now();
   for (const auto& link : links_) {
-    if (link->wait != Wait::Gate || is_far_ahead(*link, now)) continue;
+    if (link->wait != WaitFor::Gate || is_far_ahead(*link, now)) continue;
     if (strategy.mode != ServerMode::Ssp ||
         clocks_.may_pass(link->asked.sequence, static_cast<uint64_t>(strategy.staleness))) {
       answer_data(*link, 0);
@@ -192,7 +198,7 @@ void Server::look_at_end(Time now) {
   bool others = false;
   for (size_t i = 1; i < workers_.size(); ++i) others |= may_push(i, now);
   for (const auto& link : links_) {
-    if (link->wait != Wait::End) continue;
+    if (link->wait != WaitFor::End) continue;
     if (!others || seconds(link->since, now) > kWriteSeconds) answer_data(*link, 0);
   }
 }
@@ -202,7 +208,7 @@ void Server::look_at_step() {
     const auto summed = step_->sum();
     if (!summed.ok()) {
       for (const auto& link : links_) {
-        if (link->wait == Wait::Step) link->refuse(summed.error());
+        if (link->wait == WaitFor::Step) link->refuse(summed.error());
       }
       step_->forget_all();
       return;
@@ -214,7 +220,7 @@ void Server::look_at_step() {
   }
   const uint64_t steps = step_->steps();
   for (const auto& link : links_) {
-    if (link->wait != Wait::Step) continue;
+    if (link->wait != WaitFor::Step) continue;
     if (link->asked.sequence <= steps) {
       answer_data(*link, 0);
     } else if (link->asked.sequence == steps + 1 && step_->summed()) {
@@ -223,36 +229,57 @@ void Server::look_at_step() {
   }
 }
 
-void Server::look_at_clock(Time now) {
-  const auto gone = [&](size_t i) {
-    const Worker& worker = workers_[i];
-    const double may_take = worker.joined ? kBack : kInVain;
-    return worker.link == nullptr && seconds(worker.lost, now) > may_take * deadline_;
+// Those who are waited for and have not come yet: who listens reads its data, and has its time anew.
+void Server::look_for_late(Time now) {
+  const auto waits = [&](WaitFor what) {
+    return std::ranges::any_of(links_, [&](const auto& link) { return link->wait == what; });
   };
+  const bool all = waits(WaitFor::Step), first = all || waits(WaitFor::Start);
+  for (size_t i = 0; i < workers_.size() && (all || (first && i == 0)); ++i) {
+    Worker& worker = workers_[i];
+    if (worker.joined || !is_gone(i, now)) continue;
+    const bool reads = Socket::try_connect(config_.workers[i], Deadline::after(kProbe_seconds)).ok();
+    if (reads) worker.lost = now;
+    if (reads && !worker.reads) {
+      fmt::print("waiting for {}, which listens and reads its data still\n", name(i));
+      std::fflush(stdout);
+    }
+    worker.reads = reads;
+  }
+}
+
+bool Server::is_gone(size_t worker, Time now) const {
+  const Worker& of = workers_[worker];
+  const double may_take = of.joined ? kBack : kInVain;
+  return of.link == nullptr && seconds(of.lost, now) > may_take * deadline_;
+}
+
+void Server::look_at_clock(Time now) {
+  look_for_late(now);
   int there = 0;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const auto rank = static_cast<int>(i);
     Worker& worker = workers_[i];
-    const bool hangs = worker.link != nullptr && worker.link->wait == Wait::Nothing &&
+    const bool hangs = worker.link != nullptr && worker.link->wait == WaitFor::Nothing &&
                        seconds(worker.link->heard, now) > kSilent * deadline_;
     const bool gone_long = worker.link == nullptr && seconds(worker.lost, now) > kSilent * deadline_;
     if (hangs || gone_long) clocks_.take_out(rank);
     if (!sync_ && hangs && !worker.missed) miss(i, now);
-    if (step_ != nullptr && (!gone(i) || step_->has(rank))) ++there;
+    if (step_ != nullptr && (!is_gone(i, now) || step_->has(rank))) ++there;
   }
   look_at_gate();
   look_at_end(now);
   for (const auto& link : links_) {
-    if (link->wait == Wait::Nothing) continue;
+    if (link->wait == WaitFor::Nothing) continue;
     const bool for_who_lives = waits_for_who_lives(*link, now) && seconds(link->since, now) < kWriteSeconds;
-    if (for_who_lives || (link->wait == Wait::Gate && is_far_ahead(*link, now))) {
+    if (for_who_lives || (link->wait == WaitFor::Gate && is_far_ahead(*link, now))) {
       if (seconds(link->told, now) > kTell * deadline_) {
         link->answer(Frame{.op = ServerOp::Wait});
         link->told = now;
       }
       continue;
     }
-    if (seconds(link->since, now) > kInVain * deadline_ || (link->wait == Wait::Step && there < step_->needed())) {
+    if (seconds(link->since, now) > kInVain * deadline_ || (link->wait == WaitFor::Step && there < step_->needed())) {
       link->refuse(waited_in_vain(*link, now));
     }
   }
@@ -284,34 +311,34 @@ bool Server::is_alive(size_t worker, Time now) const {
 bool Server::may_push(size_t worker, Time now) const {
   const Worker& of = workers_[worker];
   if (of.link == nullptr) return !of.left && seconds(of.lost, now) <= kBack * deadline_;
-  return !of.link->left && (of.link->wait != Wait::Nothing || is_alive(worker, now));
+  return !of.link->left && (of.link->wait != WaitFor::Nothing || is_alive(worker, now));
 }
 
 // What it was dealt is for later: worker 0 tests the model, and would miss the ends of epochs.
 bool Server::is_far_ahead(const Link& link, Time now) const {
-  const bool deals = config_.most_ahead > 0 && shard_->range().begin == 0;  // servers before it hold nothing
+  const bool deals = plan_.most_ahead > 0 && shard_->range().begin == 0;  // servers before it hold nothing
   if (!deals || link.rank == 0 || link.asked.op != ServerOp::Push || !may_push(0, now)) return false;
   ShardState& state = shard_->state();
   const uint64_t own = state.deal(link.rank), first = state.deal(0), workers = workers_.size();
-  if (own >= first + static_cast<uint64_t>(config_.most_ahead)) return true;
+  if (own >= first + static_cast<uint64_t>(plan_.most_ahead)) return true;
   const auto part = [&](uint64_t deal) {
     return static_cast<int64_t>(state.begun_at() * workers + deal * static_cast<uint64_t>(config_.spec.strategy.apply_every));
   };
-  return part(first) < config_.last_epoch.begin && part(own + workers) >= config_.last_epoch.end;
+  return part(first) < plan_.last_epoch.begin && part(own + workers) >= plan_.last_epoch.end;
 }
 
 // Those whom it waits for say that they live.
 bool Server::waits_for_who_lives(const Link& link, Time now) const {
   switch (link.wait) {
-    case Wait::Nothing:
+    case WaitFor::Nothing:
       return false;
-    case Wait::Start:  // it reads a checkpoint, or makes the first parameters, and says nothing meanwhile
-      return workers_[0].link != nullptr;
-    case Wait::Gate:
+    case WaitFor::Start:  // it reads a checkpoint, or makes the first parameters, and says nothing meanwhile
+      return workers_[0].link != nullptr || workers_[0].reads;
+    case WaitFor::Gate:
       return slowest_are_busy(now);
-    case Wait::Step:
+    case WaitFor::Step:
       return first_is_busy(now) || step_comes(now);
-    case Wait::End:  // which look_at_end() ends
+    case WaitFor::End:  // which look_at_end() ends
       return true;
   }
   return false;
@@ -333,28 +360,30 @@ bool Server::first_is_busy(Time now) const {
   return others + 1 >= step_->needed();
 }
 
-// Over a slow network: what is missing is on its way, or was not long ago the parameters that it is computed with.
+// What is missing is on its way over a slow network, or was not long ago the parameters that it is computed with; or its
+// worker reads its data still.
 bool Server::step_comes(Time now) const {
   int there = 0, coming = 0;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const Link* link = workers_[i].link;
     const bool is_there = step_->has(static_cast<int>(i));
     there += is_there ? 1 : 0;
-    coming += !is_there && link != nullptr && seconds(link->moved, now) <= kInVain * deadline_ ? 1 : 0;
+    const bool moves = link != nullptr && seconds(link->moved, now) <= kInVain * deadline_;
+    coming += !is_there && (moves || workers_[i].reads) ? 1 : 0;
   }
   return there < step_->needed() && there + coming >= step_->needed();
 }
 
 Error Server::waited_in_vain(const Link& link, Time now) const {
   const double waited = seconds(link.since, now);
-  if (link.wait == Wait::Start) {
+  if (link.wait == WaitFor::Start) {
     return {Code::DeadlineExceeded, fmt::format("{} did not begin for {:.1f} s", name(0), waited),
             ""};
   }
   std::vector<std::string> missing;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const auto rank = static_cast<int>(i);
-    const bool late = link.wait == Wait::Gate
+    const bool late = link.wait == WaitFor::Gate
                           ? clocks_.counted(rank) && clocks_.clock(rank) == clocks_.slowest()
                           : !step_->has(rank);
     if (late) missing.push_back(name(i) + (workers_[i].link == nullptr ? " (gone)" : ""));

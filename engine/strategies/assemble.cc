@@ -9,34 +9,11 @@
 
 namespace dtrain::engine {
 
-namespace {
-
-uint64_t layout_hash(const Layout& layout) {
-  std::string text;
-  for (const Parameter& parameter : layout.parameters()) {
-    text += fmt::format("{}[{}] ", parameter.name, fmt::join(parameter.shape, ","));
-  }
-  return hash_of(text);
-}
-
-}  // namespace
-
-std::string facts_of_data(const RunPlan& plan) {
-  std::string text;
-  const auto add = [&](const Dataset& data) {
-    text += fmt::format("{} {} {} {} {} {} {:08x} ", data.size(), data.mean(), data.deviation(), data.classes(),
-                        data.token_count(), data.vocabulary(), data.checksum());
-  };
-  add(plan.train);
-  if (plan.test) add(*plan.test);
-  return text;
-}
-
 Result<std::unique_ptr<Gang>> assemble(const RunPlan& plan, Listener listener) {
   const Attendance own{.place = plan.place,
                        .threads = plan.threads,
-                       .layout_hash = layout_hash(plan.layout),
-                       .spec_hash = hash_of(facts_of_data(plan) + to_json(without_paths(plan.spec))),
+                       .layout_hash = plan.layout.hash(),
+                       .spec_hash = hash_of(to_json(without_paths(plan.spec)), plan.data.hash),
                        .instructions = plan.instructions()};
   TRY(auto gang, meet(own, Deadline::after(plan.spec.deadline_seconds), std::move(listener)));
   if (const std::string note = unlike_instructions(*gang); plan.place.is_master() && !note.empty()) {

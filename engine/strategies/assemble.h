@@ -12,8 +12,6 @@ namespace dtrain::engine {
 // `listener`: as meet().
 Result<std::unique_ptr<Gang>> assemble(const RunPlan& plan, Listener listener = {});
 
-// What of the data all processes must find the same, wherever it lies.
-std::string facts_of_data(const RunPlan& plan);
 // What to say of processes that compute with unlike instructions, so that the same training spread another way would
 // not come to the same bits; empty: of like ones.
 std::string unlike_instructions(const Gang& gang);

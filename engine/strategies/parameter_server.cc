@@ -12,7 +12,6 @@
 #include "engine/kernels/kernels.h"
 #include "engine/norm.h"
 #include "engine/optimizer.h"
-#include "engine/strategies/assemble.h"
 #include "engine/strategies/not_finite.h"
 #include "engine/strategies/notes.h"
 
@@ -48,7 +47,7 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& pl
                             .servers = plan.place.ps,
                             .workers = plan.place.workers,
                             .experiment = experiment_from_environment(),
-                            .data = facts_of_data(plan),
+                            .data = plan.data,
                             .attempt = std::strtoull(variable("DTRAIN_ATTEMPT").c_str(), nullptr, 10),
                             .spec = plan.spec};
   if (plan.spec.strategy.data_path == DataPath::Grpc) {

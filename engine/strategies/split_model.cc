@@ -115,7 +115,7 @@ SplitModel::SplitModel(const RunPlan& plan, std::unique_ptr<Gang> gang, std::uni
   for (int model = 0; model < grid_.model(); ++model) {
     const ModelPart part = is_pipeline() ? ModelPart{.stage = model, .stages = grid_.model()}
                                          : ModelPart{.slice = model, .slices = grid_.model()};
-    held_.push_back(held_by(plan.spec.model, plan.shape, part));
+    held_.push_back(held_by(plan.spec.model, plan.data.shape, part));
     for (int thread = 0; thread < gang_->threads(); ++thread) {
       if (grid_.model_of(first() + thread) == model) own_[static_cast<size_t>(thread)].part = part;
     }

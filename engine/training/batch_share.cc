@@ -15,10 +15,10 @@ BatchShare::BatchShare(const RunPlan& plan, Updater& updater, int me)
       nodes_(updater.nodes(me)),
       leaves_(updater.leaves()),
       params_(updater.parameters(me)),
-      samples_(plan.shape, seat_.crew) {
+      samples_(plan.data.shape, seat_.crew) {
   const int64_t largest = (plan.batch_at_once * leaves_of(nodes_).size() + leaves_ - 1) / leaves_ + 1;
   capacity_ = plan.spec.micro_batch > 0 ? std::min<int64_t>(plan.spec.micro_batch, largest) : largest;
-  model_ = make_model<float>(plan.spec.model, plan.shape, capacity_, seat_.part, seat_.partners,
+  model_ = make_model<float>(plan.spec.model, plan.data.shape, capacity_, seat_.part, seat_.partners,
                              seat_.crew, seat_.taker);
 }
 

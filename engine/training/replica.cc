@@ -19,22 +19,24 @@ namespace dtrain::engine {
 
 namespace {
 
-Status serve(const RunPlan& plan) {
-  const ServerConfig config{.index = plan.place.index,
-                            .servers = plan.place.ps,
-                            .workers = plan.place.workers,
+// It reads no data: what a plan needs of it, the first worker says.
+Status serve(const Tunnels& tunnels, const EngineSpec& spec, const Place& place, const std::filesystem::path& output_dir) {
+  const ServerConfig config{.index = place.index,
+                            .servers = place.ps,
+                            .workers = place.workers,
                             .experiment = experiment_from_environment(),
-                            .directory = (plan.output_dir / ".dtrain-ps-state").string(),
-                            .data = facts_of_data(plan),
-                            .most_ahead = plan.most_ahead(),
-                            .last_epoch = plan.last_epoch(),
-                            .spec = plan.spec};
+                            .directory = (output_dir / ".dtrain-ps-state").string(),
+                            .spec = spec};
+  const auto make_plan = [&](const DataFacts& data) -> Result<ServerPlan> {
+    TRY(JobPlan job, make_job_plan(spec, place, data));
+    return ServerPlan{.layout = std::move(job.layout), .most_ahead = job.most_ahead(), .last_epoch = job.last_epoch()};
+  };
   Tunnels::Held tunnel;
-  return run_server(config, plan.layout, [&](const Server& server) -> Status {
-    if (plan.spec.strategy.data_path == DataPath::Grpc) {
-      TRY(tunnel, plan.tunnels.open_exit(listening_address(plan.place.address()), server.local_address()));
+  return run_server(config, make_plan, [&](const server::Doors& doors) -> Status {
+    if (spec.strategy.data_path == DataPath::Grpc) {
+      TRY(tunnel, tunnels.open_exit(listening_address(place.address()), doors.local_address));
     }
-    fmt::print("serving at {}\n", plan.place.address());
+    fmt::print("serving at {}\n", place.address());
     std::fflush(stdout);
     return ok();
   });
@@ -77,6 +79,7 @@ Result<std::unique_ptr<Updater>> open_on_cpus(const RunPlan& plan, Listener list
       return std::unique_ptr<Updater>(std::move(updater));
     }
     case dtrain::Strategy::ParameterServer: {
+      // It has `listener` until it has joined the servers: who is late then, and listens, is waited for.
       TRY(auto updater, ParameterServer::open(plan));
       return std::unique_ptr<Updater>(std::move(updater));
     }
@@ -119,16 +122,12 @@ Status train_or_serve(const Tunnels& tunnels, const Gpus* gpus) {
   TRY(Place place, place_from_environment());
   std::string output = variable("OUTPUT_DIR");
   if (output.empty()) output = "output";
-  const bool serves = place.role == Role::Ps;
+  if (place.role == Role::Ps) return serve(tunnels, spec, place, output);
   // Before data is read, which may take long: so others see that this process is there.
-  Listener listener;
-  if (!serves && spec.strategy.kind != dtrain::Strategy::ParameterServer) {
-    TRY(listener, listen_for_others(place));
-  }
-  TRY(const int visible, serves ? Result<int>(0) : visible_gpus(gpus));
+  TRY(Listener listener, listen_for_others(place));
+  TRY(const int visible, visible_gpus(gpus));
   TRY(RunPlan plan, make_plan(std::move(spec), std::move(place), output, visible));
   plan.tunnels = tunnels;
-  if (serves) return serve(plan);
   TRY(check_roles(plan));
   Start start;
   if (plan.place.is_master()) {

@@ -64,29 +64,11 @@ Result<int> gpus_of(const EngineSpec& spec, int gpus) {
   return spec.strategy.devices > 0 ? spec.strategy.devices : gpus;
 }
 
-// How many workers, or rows of them, have the whole model.
-int64_t copies_of(const EngineSpec& spec, const Place& place) {
-  switch (spec.strategy.kind) {
-    case Strategy::Pipeline:
-    case Strategy::Tensor:
-      return 1;
-    case Strategy::Mesh:
-      return spec.strategy.mesh_data;
-    case Strategy::Single:
-    case Strategy::Mirrored:
-    case Strategy::MultiWorkerMirrored:
-    case Strategy::CentralStorage:
-    case Strategy::ParameterServer:
-      break;
-  }
-  return static_cast<int64_t>(place.workers.size());
-}
-
 // Parameters and their gradients at least, where it is not spread over several processes.
 Status check_memory(const RunPlan& plan) {
   const Strategy kind = plan.spec.strategy.kind;
   const bool is_split = kind == Strategy::Pipeline || kind == Strategy::Tensor || kind == Strategy::Mesh;
-  if (is_split || plan.gpus > 0 || plan.place.role == Role::Ps) return ok();
+  if (is_split || plan.gpus > 0) return ok();
   const double needed = 2.0 * sizeof(float) * static_cast<double>(plan.layout.size());
   const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   if (needed <= there) return ok();
@@ -96,35 +78,9 @@ Status check_memory(const RunPlan& plan) {
                "a smaller model, or one that several hosts share, such as by 'strategy: tensor'"};
 }
 
-SampleShape shape_of(const Dataset& data) {
-  if (data.kind() == Dataset::Kind::Images) {
-    return {.channels = data.shape()[0], .height = data.shape()[1], .width = data.shape()[2],
-            .classes = data.classes()};
-  }
-  return {.context = data.context(), .vocabulary = data.vocabulary()};
-}
-
 }  // namespace
 
 std::string RunPlan::instructions() const { return gpus > 0 ? "cuda" : kernels<float>().isa; }
-
-// Each of the others may have one in its hands that it is not let begin.
-int64_t RunPlan::most_ahead() const {
-  if (!deals_parts()) return 0;
-  const auto workers = static_cast<int64_t>(place.workers.size());
-  return std::max<int64_t>(1, steps_per_epoch * workers / spec.strategy.apply_every - workers + 1);
-}
-
-Range RunPlan::last_epoch() const {
-  const auto workers = static_cast<int64_t>(place.workers.size());
-  return {(steps - 1) / steps_per_epoch * steps_per_epoch * workers, steps * workers};
-}
-
-LearningRate RunPlan::learning_rate() const {
-  return LearningRate(spec.optimizer.learning_rate, spec.schedule,
-                      {.steps_per_epoch = static_cast<double>(steps_per_epoch), .total_steps = steps,
-                       .global_batch = batch});
-}
 
 Result<RunPlan> make_plan(EngineSpec spec, Place place, std::filesystem::path output_dir, int gpus) {
   const auto* gpt = std::get_if<GptSpec>(&spec.model);
@@ -135,42 +91,18 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, std::filesystem::path ou
   if (!spec.test_data.empty()) {
     TRY(test, Dataset::open_like(train, spec.test_data));
   }
-  const SampleShape shape = shape_of(train);
-  TRY(check_fit(spec.model, shape));
-  RunPlan plan{.spec = std::move(spec),
-               .place = std::move(place),
-               .output_dir = std::move(output_dir),
-               .start = {},
-               .train = std::move(train),
-               .test = std::move(test),
-               .shape = shape,
-               .layout = {}};
+  const DataFacts facts = facts_of(train, test);
+  TRY(JobPlan job, make_job_plan(std::move(spec), std::move(place), facts));
+  RunPlan plan{std::move(job), std::move(output_dir), std::move(train), std::move(test)};
   const EngineSpec& s = plan.spec;
   plan.start = s.checkpoint_from;
-  plan.layout = layout_of(s.model, shape);
-  if (plan.place.role != Role::Ps) {
-    TRY(plan.gpus, gpus_of(s, gpus));
-  }
+  TRY(plan.gpus, gpus_of(s, gpus));
   plan.threads = plan.gpus > 0 ? plan.gpus : threads_of(s, plan.place);
   if (plan.gpus == 0) plan.crew = crew_of(s, plan.place, plan.layout, plan.threads);
   plan.threads /= plan.crew;
   TRY(check_memory(plan));
-  plan.rows_per_sample = std::max<int64_t>(1, shape.context);
-  plan.batch = s.weak_scaling ? s.batch * copies_of(s, plan.place) : s.batch;
   const int64_t parts = plan.deals_parts() ? static_cast<int64_t>(plan.place.workers.size()) : 1;
   plan.batch_at_once = (plan.batch + parts - 1) / parts;
-  const int64_t samples = s.epoch_samples > 0 ? s.epoch_samples : plan.train.size();
-  if (plan.batch > samples) {
-    return Error{Code::InvalidArgument,
-                 fmt::format("a batch of {} is more than the {} samples of an epoch", plan.batch, samples),
-                 "a smaller batch"};
-  }
-  plan.steps_per_epoch = Sampler(plan.sampler()).steps_per_epoch();
-  const auto steps_of = [&](double epochs) {
-    return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(plan.steps_per_epoch) - 1e-9));
-  };
-  plan.steps = s.steps > 0 ? s.steps : steps_of(s.epochs);
-  plan.checkpoint_every = s.checkpoint_steps > 0 ? s.checkpoint_steps : steps_of(s.checkpoint_epochs);
   return plan;
 }
 

@@ -17,7 +17,7 @@ StageShare::StageShare(const RunPlan& plan, Updater& updater, int me)
       leaves_(updater.leaves()),
       held_(held()),
       params_(updater.parameters(me)),
-      samples_(plan.shape) {
+      samples_(plan.data.shape) {
   // As many leaves a micro-batch as leave every participant as many as were asked for.
   const auto most = static_cast<uint64_t>(leaves_of(nodes_).size()) /
                     std::bit_ceil(static_cast<uint64_t>(plan.spec.strategy.micro_batches));
@@ -35,12 +35,12 @@ StageShare::StageShare(const RunPlan& plan, Updater& updater, int me)
   capacity_ = (plan.batch * most_leaves + leaves_ - 1) / leaves_ + 1;
   const size_t models = std::min(micros_.size(), static_cast<size_t>(seat_.part.stages - seat_.part.stage));
   for (size_t i = 0; i < models; ++i) {
-    models_.push_back(make_model<float>(plan.spec.model, plan.shape, capacity_, seat_.part));
+    models_.push_back(make_model<float>(plan.spec.model, plan.data.shape, capacity_, seat_.part));
   }
 }
 
 std::vector<Range> StageShare::held() const {
-  const Held held = held_by(plan_.spec.model, plan_.shape, seat_.part);
+  const Held held = held_by(plan_.spec.model, plan_.data.shape, seat_.part);
   std::vector<Range> ranges = held.own;
   ranges.insert(ranges.end(), held.partial.begin(), held.partial.end());
   return ranges;

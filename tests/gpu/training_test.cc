@@ -122,7 +122,7 @@ Status train_with_servers(const Folder& folder, const std::string& output, const
   place.workers = {""};
   const auto plan = make_plan(*spec, place, folder.path);
   REQUIRE(plan.ok());
-  const Servers servers(*spec, layout, 2, 1, 0, facts_of_data(*plan));
+  const Servers servers(*spec, layout, 2, 1, 0, plan->data);
   const Json places = {{"cluster", {{"worker", {"127.0.0.1:1"}}, {"ps", servers.worker(0).servers}}},
                        {"task", {{"type", "worker"}, {"index", 0}}}};
   return train(folder, On::Device, output, changes, places.dump());

@@ -102,7 +102,7 @@ class Processes {
     }
     nursery_.emplace([this](int index) {
       config_.index = index;
-      return run_server(config_, layout_).ok() ? 0 : 1;
+      return run_server(config_, [&](const DataFacts&) { return Result(ServerPlan{.layout = layout_}); }).ok() ? 0 : 1;
     });
     runs_.assign(static_cast<size_t>(servers), false);
     for (int i = 0; i < servers; ++i) start(i);
@@ -373,11 +373,7 @@ TEST_CASE("a worker that comes again to a server that was started again waits fo
   auto socket = Result<Socket>(Error{});
   const auto deadline = Deadline::after(10);
   while (!socket.ok()) socket = Socket::connect(config.servers[0], deadline);
-  const server::Frame hello{.op = server::ServerOp::Hello,
-                            .job = server_job(config.experiment, spec, layout, 1, 3),
-                            .rank = 2,
-                            .threads = 1};
-  require_ok(socket->write(&hello, sizeof(hello), deadline));
+  say_hello(*socket, {.job = job_of(config), .rank = 2, .threads = 1, .layout = layout.hash()});
   require_ok(second->push(grads.data(), 1, -1, params.data()));
   server::Frame answer;
   require_ok(socket->read(&answer, sizeof(answer), deadline));

@@ -223,25 +223,29 @@ TEST_CASE("garbage, frames too long and frames out of turn cost one connection a
   const Servers servers(spec_of(ServerMode::Async), layout, 1, 2);
   const ServerClientConfig config = servers.worker(0);
   const auto client = join(config, layout);
-  const uint64_t job = server_job(config.experiment, config.spec, layout, 1, 2);
+  const uint64_t job = job_of(config);
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {
     auto socket = required(Socket::connect(config.servers[0], Deadline::after(10)));
-    std::vector<server::Frame> frames(2);
-    frames[0].op = server::ServerOp::Hello;
-    frames[0].job = job;
-    frames[0].rank = round % 2 == 0 ? 1 : 7;
-    frames[0].threads = 1;
-    auto* bytes = reinterpret_cast<unsigned char*>(frames.data());
-    frames[1].op = static_cast<server::ServerOp>(random() % 20);
-    frames[1].payload = random() % 2 == 0 ? random() : ~0ULL;
-    frames[1].sequence = random() % 3;
+    struct {
+      server::Frame hello;
+      DataFacts data;
+      server::Frame next;
+    } sent;
+    sent.hello.op = server::ServerOp::Hello;
+    sent.hello.job = job;
+    sent.hello.payload = sizeof(DataFacts);
+    sent.hello.rank = round % 2 == 0 ? 1 : 7;
+    sent.hello.threads = 1;
+    sent.hello.layout = layout.hash();
+    sent.next.op = static_cast<server::ServerOp>(random() % 20);
+    sent.next.payload = random() % 2 == 0 ? random() : ~0ULL;
+    sent.next.sequence = random() % 3;
     if (round % 3 == 0) {
-      for (int i = 0; i < 4; ++i)
-        bytes[random() % (2 * sizeof(server::Frame))] = static_cast<unsigned char>(random());
+      for (int i = 0; i < 4; ++i) reinterpret_cast<unsigned char*>(&sent)[random() % sizeof(sent)] = static_cast<unsigned char>(random());
     }
     // It may be gone before all is written.
-    static_cast<void>(socket.write(bytes, 2 * sizeof(server::Frame), Deadline::after(10)));
+    static_cast<void>(socket.write(&sent, sizeof(sent), Deadline::after(10)));
   }
   Arena grads(static_cast<size_t>(layout.size()), 1), params(grads.size());
   require_ok(client->push(grads.data(), kRate, kScale, params.data()));
@@ -260,12 +264,8 @@ TEST_CASE("a push sent again is answered and not applied again") {
   for (const size_t bytes :
        {100000UL, grads.size() * sizeof(float), grads.size() * sizeof(float)}) {
     auto socket = required(Socket::connect(config.servers[0], deadline));
-    const server::Frame hello{.op = server::ServerOp::Hello,
-                              .job = server_job(config.experiment, config.spec, layout, 1, 2),
-                              .rank = 1,
-                              .threads = 1};
+    say_hello(socket, {.job = job_of(config), .rank = 1, .threads = 1, .layout = layout.hash()});
     server::Frame answer;
-    require_ok(socket.write(&hello, sizeof(hello), deadline));
     require_ok(socket.read(&answer, sizeof(answer), deadline));
     REQUIRE(answer.op == server::ServerOp::Welcome);
     const server::Frame push{.op = server::ServerOp::Push,
@@ -287,9 +287,9 @@ TEST_CASE("a push sent again is answered and not applied again") {
 TEST_CASE("a server listens where its host has another address than the one that others know, too") {
   const EngineSpec spec = spec_of(ServerMode::Async);
   ServerConfig config{.servers = {"192.0.2.1:0"}, .workers = {""}, .experiment = "", .directory = "", .spec = spec};
-  const auto server = Server::open(config, test_layout());
+  const auto server = Server::open(config, {.layout = test_layout()});
   REQUIRE_MESSAGE(server.ok(), server.error().message);
-  CHECK(Socket::connect(fmt::format("127.0.0.1:{}", (*server)->port()), Deadline::after(5)).ok());
+  CHECK(Socket::connect(fmt::format("127.0.0.1:{}", (*server)->doors().tcp.port()), Deadline::after(5)).ok());
 }
 
 TEST_CASE("fewer blocks than servers leave some without anything to hold") {

@@ -149,15 +149,12 @@ TEST_CASE("sync: more threads than a step's tree has leaves for are refused, and
   const ServerClientConfig config = servers.worker(0);
   for (const uint64_t threads : {uint64_t{1} << 32, ~uint64_t{0}, uint64_t{16385}}) {
     auto socket = required(Socket::connect(config.servers[0], Deadline::after(10)));
-    server::Frame hello{.op = server::ServerOp::Hello,
-                        .flags = server::kMaster,
-                        .job = server_job(config.experiment, config.spec, layout, 1, 2),
-                        .generation = 1,
-                        .threads = threads};
-    require_ok(socket.write(&hello, sizeof(hello), Deadline::after(10)));
-    require_ok(socket.read(&hello, sizeof(hello), Deadline::after(10)));
-    CHECK(hello.op == server::ServerOp::Failure);
-    CHECK(static_cast<Code>(hello.code) == Code::InvalidArgument);
+    say_hello(socket, {.flags = server::kMaster, .job = job_of(config), .generation = 1, .threads = threads,
+                       .layout = layout.hash()});
+    server::Frame answer;
+    require_ok(socket.read(&answer, sizeof(answer), Deadline::after(10)));
+    CHECK(answer.op == server::ServerOp::Failure);
+    CHECK(static_cast<Code>(answer.code) == Code::InvalidArgument);
   }
   join(config, layout);
 }
@@ -507,7 +504,7 @@ TEST_CASE("workers of another configuration, with other data or of an unknown ra
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == Code::FailedPrecondition);
   ServerClientConfig older = servers.worker(1);
-  older.data = "of last week";
+  older.data.hash = 7;
   const auto mixed = ServerClient::join(older, layout);
   REQUIRE_FALSE(mixed.ok());
   CHECK(mixed.error().code == Code::FailedPrecondition);
@@ -523,9 +520,9 @@ TEST_CASE("workers and servers are of one experiment wherever each of them finds
   there.train_data = "/var/launches/7/data/mnist/train";
   there.test_data = "/var/launches/7/data/mnist/test";
   there.checkpoint_from = "/var/launches/7/data/start";
-  CHECK(server_job("7", here, layout, 2, 3) == server_job("7", there, layout, 2, 3));
+  CHECK(server_job("7", here, 2, 3) == server_job("7", there, 2, 3));
   there.batch = here.batch + 1;
-  CHECK(server_job("7", here, layout, 2, 3) != server_job("7", there, layout, 2, 3));
+  CHECK(server_job("7", here, 2, 3) != server_job("7", there, 2, 3));
 }
 
 TEST_CASE("a worker 0 that begins anew fills the servers anew; those before it are told") {

@@ -64,29 +64,30 @@ inline EngineSpec spec_of(ServerMode mode) {
 class Servers {
  public:
   Servers(const EngineSpec& spec, const Layout& layout, int servers, int workers, int64_t most_ahead = 0,
-          const std::string& data = {}, Range last_epoch = {}) {
+          const DataFacts& data = {}, Range last_epoch = {})
+      : Servers(spec, layout, servers, std::vector<std::string>(static_cast<size_t>(workers)), most_ahead, data, last_epoch) {}
+  // `workers`: where they listen while they read their data.
+  Servers(const EngineSpec& spec, const Layout& layout, int servers, const std::vector<std::string>& workers,
+          int64_t most_ahead = 0, const DataFacts& data = {}, Range last_epoch = {}) {
     // The number of servers and workers is part of what both must agree on; their addresses are
     // not.
     worker_.spec = spec;
     worker_.data = data;
     worker_.servers.resize(static_cast<size_t>(servers), "127.0.0.1:0");
-    worker_.workers.resize(static_cast<size_t>(workers));
+    worker_.workers = workers;
     for (int i = 0; i < servers; ++i) {
       const ServerConfig config{.index = i,
                                 .servers = worker_.servers,
                                 .workers = worker_.workers,
                                 .experiment = worker_.experiment,
                                 .directory = "",
-                                .data = data,
-                                .most_ahead = most_ahead,
-                                .last_epoch = last_epoch,
                                 .spec = spec};
-      auto server = Server::open(config, layout);
+      auto server = Server::open(config, {.layout = layout, .most_ahead = most_ahead, .last_epoch = last_epoch, .data = data});
       REQUIRE_MESSAGE(server.ok(), server.error().message);
       servers_.push_back(std::move(server).value());
     }
     for (size_t i = 0; i < servers_.size(); ++i) {
-      worker_.servers[i] = fmt::format("127.0.0.1:{}", servers_[i]->port());
+      worker_.servers[i] = fmt::format("127.0.0.1:{}", servers_[i]->doors().tcp.port());
       threads_.emplace_back([server = servers_[i].get()] { CHECK(server->run().ok()); });
     }
   }
@@ -131,6 +132,17 @@ inline std::unique_ptr<ServerClient> join(const ServerClientConfig& config, cons
   return client;
 }
 
+inline uint64_t job_of(const ServerClientConfig& config) {
+  return server_job(config.experiment, config.spec, config.servers.size(), config.workers.size());
+}
+
+inline void say_hello(Socket& socket, server::Frame frame, DataFacts data = {}) {
+  frame.op = server::ServerOp::Hello;
+  frame.payload = sizeof(data);
+  const iovec parts[] = {{&frame, sizeof(frame)}, {&data, sizeof(data)}};
+  require_ok(socket.write(parts, Deadline::after(10)));
+}
+
 // A worker's connections to servers that hold anything, frame by frame: it may push to some and not to others.
 class RawWorker {
  public:
@@ -140,12 +152,8 @@ class RawWorker {
       sockets_.emplace_back();
       if (ranges_[i].size() == 0) continue;
       auto socket = required(Socket::connect(config.servers[i], deadline()));
-      const server::Frame hello{.op = server::ServerOp::Hello,
-                                .job = server_job(config.experiment, config.spec, layout, config.servers.size(),
-                                                  config.workers.size()),
-                                .rank = static_cast<uint32_t>(config.rank),
-                                .threads = 1};
-      require_ok(socket.write(&hello, sizeof(hello), deadline()));
+      say_hello(socket, {.job = job_of(config), .rank = static_cast<uint32_t>(config.rank), .threads = 1,
+                         .layout = layout.hash()});
       CHECK(answer(socket).op == first);
       sockets_.back() = std::move(socket);
     }

@@ -23,7 +23,7 @@ TEST_CASE("threads wait for the one that waits for servers longer than the deadl
   RunPlan plan = required(make_plan(required(engine_spec_from_json(json.dump())),
                                     {.index = 1, .workers = {"first", "second"}, .ps = {"server"}},
                                     files.path()));
-  const Servers servers(plan.spec, plan.layout, 1, 2, 0, facts_of_data(plan));
+  const Servers servers(plan.spec, plan.layout, 1, 2, 0, plan.data);
   plan.place.ps = servers.worker(1).servers;
   ServerClientConfig config = servers.worker(0);
   config.threads = plan.threads;

@@ -145,7 +145,9 @@ struct Gang {
       const Json config = {{"cluster", cluster}, {"task", {{"type", works ? "worker" : "ps"}, {"index", index}}}};
       const std::string text = workers + servers == 1 ? "" : config.dump();
       const fs::path log = own / fmt::format("{}.{}", works ? "worker" : "ps", index);
-      start_.push_back([=, this](const std::string& at) { return std::make_unique<Replica>(spec, output, text, log, at); });
+      Json own_spec = spec;
+      if (!works) own_spec["data"] = {{"train", own / "no-data"}, {"test", own / "no-data"}};  // servers need none
+      start_.push_back([=, this](const std::string& at) { return std::make_unique<Replica>(own_spec, output, text, log, at); });
       replicas.push_back(start_.back()(attempt));
     }
     workers_ = static_cast<size_t>(workers);

@@ -22,10 +22,10 @@ struct Tunnelled {
                                                .experiment = config.experiment,
                                                .directory = "",
                                                .spec = config.spec},
-                                              layout)));
-      CHECK(servers.back()->port() == 0);
+                                              {.layout = layout})));
+      CHECK(servers.back()->doors().tcp.port() == 0);
       threads.emplace_back([server = servers.back().get()] { CHECK(server->run().ok()); });
-      exits.push_back(required(TunnelExit::open("127.0.0.1:0", servers.back()->local_address())));
+      exits.push_back(required(TunnelExit::open("127.0.0.1:0", servers.back()->doors().local_address)));
       addresses.push_back(fmt::format("127.0.0.1:{}", exits.back()->port()));
     }
     config.through = required(grpc_tunnels().open_entrance(addresses));

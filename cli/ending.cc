@@ -60,6 +60,11 @@ bool engine_refused(const pb::ExperimentInfo& info) {
          info.state() == to_string(State::Failed) && info.exit_code() == kEngineRefusedCode;
 }
 
+std::string bad_ends(const pb::ExperimentInfo& set) {
+  const uint32_t killed = set.members_killed(), failed = set.members_failed() - killed;
+  return (failed > 0 ? fmt::format(", {} failed", failed) : "") + (killed > 0 ? fmt::format(", {} killed", killed) : "");
+}
+
 std::string rerun_text(const pb::ExperimentInfo& info) {
   if (engine_refused(info)) {
     return fmt::format("{} rerun {} --set KEY=VALUE (as it was, it is refused again)", called(), info.id());
@@ -193,8 +198,7 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   const std::optional<Failure> failure = failure_of(outcome);
   if (failure && outcome.members() > 0) {
     first += fmt::format(": {}: {}", failure->cause.replica, failure->cause.what);
-  } else if (!outcome.reason().empty() && outcome.members() == 0 && outcome.state() != to_string(State::Finished) &&
-             !says_state(outcome.reason(), outcome.state())) {
+  } else if (!outcome.reason().empty() && outcome.members() == 0 && !says_state(outcome.reason(), outcome.state())) {
     first += ": " + outcome.reason();
   }
   std::string out = paint(first, ink_of_state(outcome.state()), screen.colours) + '\n';

@@ -28,6 +28,9 @@ std::string rerun_text(const pb::ExperimentInfo& info);
 // How the reason begins of what failed with another one, which it names next.
 inline constexpr std::string_view kCameAfter = "was to come after ";
 
+// Of a set's members: ", 5 failed, 1 killed", or nothing.
+std::string bad_ends(const pb::ExperimentInfo& set);
+
 // "Last lines of 4.train:" and the lines.
 std::string last_lines_text(const std::string& replica, const std::vector<std::string>& lines, bool colours);
 

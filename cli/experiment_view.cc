@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "cli/ending.h"
 #include "cli/fields.h"
 #include "cli/host_names.h"
 #include "cli/list_view.h"
@@ -264,10 +265,10 @@ std::string render_fields(const pb::ShowReply& reply, const View& view, const Wh
   fields.add("State", state_cell(info.state()));
   if (set) {
     fields.add("Members",
-               fmt::format("{}: {} running, {} finished{}, {} failed or killed", info.members(),
+               fmt::format("{}: {} running, {} finished{}{}", info.members(),
                            info.members_running(), info.members_finished(),
                            info.members_ended_early() == 0 ? "" : fmt::format(" ({} early)", info.members_ended_early()),
-                           info.members_failed()));
+                           bad_ends(info)));
     if (best) fields.add("Best", best_text(*best));
   }
   fields.add("Reason", reason_beside(info));

@@ -63,6 +63,7 @@ Json json_of(const pb::ExperimentInfo& info) {
                {"framework", info.framework()},
                {"state", info.state()},
                {"reason", info.reason()},
+               {"waits_for", info.waits_for()},
                {"hint", info.hint()},
                {"exit_code", is_over(info.state()) ? Json(info.exit_code()) : Json()},
                {"submitted_unix_ms", time_of(info.submitted_unix_ms())},

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/ending.h"
 #include "cli/table.h"
 #include "cli/words.h"
 #include "schema/ids.h"
@@ -27,8 +28,7 @@ std::optional<ExperimentId> set_of(const pb::ExperimentInfo& info) {
 
 std::string type_of(const pb::ExperimentInfo& info) {
   if (info.members() == 0) return "Experiment";
-  return fmt::format("Set ({} of {})", info.members_finished() + info.members_failed(),
-                     info.members());
+  return fmt::format("Set ({} of {}{})", info.members_finished() + info.members_failed(), info.members(), bad_ends(info));
 }
 
 using Parameters = std::map<std::string, std::string>;
@@ -162,6 +162,14 @@ std::string members_left_out(const pb::ListReply& reply) {
     if (listed == 0 || listed >= info.members()) continue;
     text += fmt::format("{} of the {} members of {} are not shown; {} status {} --sort id lists all\n", info.members() - listed, info.members(),
                         info.id(), called(), info.id());
+  }
+  return text;
+}
+
+std::string waits(const pb::ListReply& reply) {
+  std::string text;
+  for (const auto& info : reply.experiments()) {
+    if (!set_of(info) && !info.waits_for().empty()) text += fmt::format("{}: {}\n", info.id(), info.waits_for());
   }
   return text;
 }

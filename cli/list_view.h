@@ -17,6 +17,8 @@ std::string take_newest(pb::ListReply& reply, uint64_t last, const std::string& 
 
 // A line for each set that is listed with some of its members: very many are not all sent.
 std::string members_left_out(const pb::ListReply& reply);
+// A line for each that waits for a host that is away; or nothing.
+std::string waits(const pb::ListReply& reply);
 
 // When the list is empty: what to do next. `newest` (null: there is none) is the newest that ended.
 // `of_project`: of this project's only.

@@ -71,7 +71,8 @@ Result<int> status_of_all(const StatusOptions& options, const CommandContext& co
     return 0;
   }
   if (!reply.experiments().empty()) {
-    fmt::print("{}{}{}", options.kubeflow ? render_kubeflow(reply, view) : render_list(reply, view), members_left_out(reply), older);
+    fmt::print("{}{}{}{}", options.kubeflow ? render_kubeflow(reply, view) : render_list(reply, view), waits(reply),
+               members_left_out(reply), older);
     return 0;
   }
   if (!filter.is_any()) {

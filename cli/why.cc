@@ -29,9 +29,9 @@ State state_of(const std::string& word) {
 }
 
 std::string set_summary(const pb::ExperimentInfo& info) {
-  return fmt::format("{}: {} running, {} finished, {} failed or killed",
+  return fmt::format("{}: {} running, {} finished{}",
                      human_count(info.members(), "member"), info.members_running(),
-                     info.members_finished(), info.members_failed());
+                     info.members_finished(), bad_ends(info));
 }
 
 // What a replica printed and wrote may have a long way.

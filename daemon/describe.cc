@@ -1,10 +1,13 @@
 #include "daemon/describe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "daemon/placement.h"
 #include "daemon/record.h"
 #include "daemon/wait_reason.h"
+#include "daemon/waits_for.h"
 #include "schema/expand.h"
 
 namespace dtrain::daemon {
@@ -31,13 +34,30 @@ int replica_count(const Experiment& experiment) {
                                         [](const Replica& replica) { return !is_build(replica); }));
 }
 
+// Those whose failure is ignored, and how they ended.
+std::string went_on_without(const Experiment& experiment) {
+  constexpr size_t kNamedMax = 3;
+  std::string text;
+  size_t count = 0;
+  for (const Replica& replica : experiment.replicas) {
+    if (is_build(replica) || !replica.end || (*replica.end != State::Failed && *replica.end != State::Lost)) continue;
+    if (++count > kNamedMax) continue;
+    const std::string how = !replica.reason.empty() || !replica.exit ? replica.reason : replica.exit->cause;
+    text += fmt::format("{}{}{}", text.empty() ? "" : "; ", to_string(replica.id), how.empty() ? "" : ": " + how);
+  }
+  if (count == 0) return "";
+  return fmt::format("{} without {}{}", experiment.outcome ? "went on" : "goes on", text,
+                     count > kNamedMax ? fmt::format("; and {} more", count - kNamedMax) : "");
+}
+
 uint64_t finished_unix_ms(const Replica& replica) { return replica.exit ? replica.exit->unix_ms : 0; }
 
 }  // namespace
 
 std::string reason_of(const Experiment& experiment, const Model& model, TimeMs now) {
-  return experiment.outcome ? experiment.outcome->reason
-                            : wait_reason(model, experiment.id, now);
+  std::string reason = experiment.outcome ? experiment.outcome->reason : wait_reason(model, experiment.id, now);
+  const bool goes_well = !experiment.outcome || experiment.outcome->state == State::Finished;
+  return reason.empty() && goes_well ? went_on_without(experiment) : reason;
 }
 
 pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, TimeMs now) {
@@ -47,6 +67,7 @@ pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, Ti
   info.set_replicas(static_cast<uint32_t>(replica_count(experiment)));
   info.set_state(std::string(to_string(state_of(experiment))));
   info.set_reason(reason_of(experiment, model, now));
+  if (!can_be_stopped(model, experiment)) info.set_waits_for(waits_for(experiment, model, now));
   if (experiment.outcome) {
     info.set_exit_code(experiment.outcome->exit_code);
     info.set_ended_early(experiment.outcome->early);
@@ -104,7 +125,8 @@ pb::ExperimentInfo describe_set(const Submission& submission,
   if (over) info.set_finished_unix_ms(ended);
   info.set_reason(fmt::format("{} of {} finished", finished, members.size()) +
                   (early > 0 ? fmt::format(", {} of them early", early) : "") +
-                  (failed > 0 ? fmt::format(", {} failed or killed", failed) : "") +
+                  (failed > killed ? fmt::format(", {} failed", failed - killed) : "") +
+                  (killed > 0 ? fmt::format(", {} killed", killed) : "") +
                   (most != Search::kNoLimit && failed - killed > static_cast<uint32_t>(most)
                        ? fmt::format("; more have failed than max-failed: {} allows", most)
                        : ""));

@@ -54,10 +54,13 @@ void on_submitted(Turn& turn, const Submitted& event) {
 }
 
 // Killing is idempotent; once an outcome is fixed only the force of it can still change.
-void kill_one(Turn& turn, const ExperimentId& id, bool force) {
+void kill_one(Turn& turn, const ExperimentId& id, bool with_set, bool force) {
   Experiment* experiment = turn.touch(id);
   if (experiment == nullptr) return;
-  if (!experiment->outcome) fix_outcome(turn, *experiment, State::Killed, nullptr, "killed");
+  if (!experiment->outcome) {
+    fix_outcome(turn, *experiment, State::Killed, nullptr, "killed");
+    experiment->outcome->with_set = with_set;
+  }
   if (force) experiment->stop_forced = true;
   settle(turn, *experiment, force);
 }
@@ -67,7 +70,7 @@ void on_kill(Turn& turn, const KillWanted& event) {
     stop_unreadable(turn, event.id.number, event.force);
     return end_awaited_unreadable(turn, event.id.number);
   }
-  for (const ExperimentId& id : live_of(turn.model, event.id)) kill_one(turn, id, event.force);
+  for (const ExperimentId& id : live_of(turn.model, event.id)) kill_one(turn, id, event.id != id, event.force);
 }
 
 // Its `max-duration` counts anew when it goes on, and its slot in its set is another's once it has nothing any more.

@@ -1,6 +1,7 @@
 #include "daemon/model.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace dtrain::daemon {
 
@@ -93,6 +94,8 @@ State set_state(const SetTally& tally) {
   const uint32_t over = count(State::Finished) + count(State::Failed) + count(State::Killed);
   if (over == tally.members) {
     if (tally.shared_lives) return State::Stopping;
+    if (tally.killed_with_set > 0) return State::Killed;
+    if (count(State::Failed) > tally.most_failed) return State::Failed;
     if (count(State::Finished) > 0) return State::Finished;
     return count(State::Failed) > 0 ? State::Failed : State::Killed;
   }
@@ -105,6 +108,9 @@ State set_state(const SetTally& tally) {
 void count_member(SetTally& tally, const Experiment& member, uint32_t by) {
   tally.members += by;
   tally.by_state[static_cast<size_t>(state_of(member))] += by;
+  const int most_failed = member.submission->spec.search.max_failed;
+  tally.most_failed = most_failed == Search::kNoLimit ? std::numeric_limits<uint32_t>::max() : static_cast<uint32_t>(most_failed);
+  if (member.outcome && member.outcome->with_set) tally.killed_with_set += by;
   if (member.attempt > 0) tally.placed += by;
   if (member.started_unix_ms > 0) tally.begun += by;
   const bool uses_slot = member.phase != Phase::None || (!member.held && !member.awaits && !member.suspended);

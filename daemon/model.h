@@ -152,6 +152,7 @@ struct Outcome {
   std::string reason;
   TimeMs at_ms = 0;                // when it was fixed
   bool early = false;              // a rule of its set ended it: Finished, and what it was doing is not waited for
+  bool with_set = false;           // somebody killed its whole set
   std::optional<ReplicaId> printer = {};   // whose words the failure-policy went by, where that is not the cause
   bool operator==(const Outcome&) const = default;
 };
@@ -284,6 +285,8 @@ struct SetTally {
   uint32_t by_state[12] = {};     // indexed by State
   uint32_t placed = 0;            // ever
   uint32_t begun = 0;             // ever: a process of theirs was started
+  uint32_t killed_with_set = 0;
+  uint32_t most_failed = 0;       // as max-failed says
   uint32_t in_slots = 0;          // in the queue or placed, and not over: they use up `concurrency`
   bool shared_lives = false;      // what they share is not over: it ends after them
   std::set<ExperimentId> held;    // back by `concurrency`

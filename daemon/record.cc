@@ -195,6 +195,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
     outcome.set_reason(experiment.outcome->reason);
     outcome.set_at_ms(static_cast<uint64_t>(experiment.outcome->at_ms));
     outcome.set_early(experiment.outcome->early);
+    outcome.set_with_set(experiment.outcome->with_set);
   }
   for (const Replica& replica : experiment.replicas) {
     *record.add_replicas() = to_replica_record(replica);
@@ -264,6 +265,7 @@ Result<Experiment> read_record(const pb::ExperimentRecord& record, const Experim
     outcome.reason = record.outcome().reason();
     outcome.at_ms = moment(record.outcome().at_ms());
     outcome.early = record.outcome().early();
+    outcome.with_set = record.outcome().with_set();
     experiment.outcome = std::move(outcome);
   }
   for (const auto& stored : record.replicas()) {

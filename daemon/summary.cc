@@ -5,6 +5,7 @@
 
 #include "daemon/dependencies.h"
 #include "daemon/describe.h"
+#include "daemon/waits_for.h"
 
 namespace dtrain::daemon {
 
@@ -121,6 +122,12 @@ pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId&
     if (const auto state = parse_state(info.state()); ends && state && is_terminal(*state)) {
       info.set_state(std::string(to_string(State::Stopping)));
       info.set_finished_unix_ms(0);
+    }
+    for (const Experiment* member : members) {
+      if (can_be_stopped(model, *member)) continue;
+      const std::string text = waits_for(*member, model, now);
+      if (!text.empty()) info.set_waits_for(fmt::format("{}: {}", to_string(member->id), text));
+      if (!text.empty()) break;
     }
     const bool awaits = std::any_of(members.begin(), members.end(), [](const Experiment* member) { return member->awaits; });
     const std::string whom = awaits ? awaited_text(model, known.submission->spec) : "";

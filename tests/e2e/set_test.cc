@@ -69,6 +69,27 @@ train:
   CHECK(with_id(shown["members"], "1.2")["state"] == "KILLED");
   CHECK(with_id(shown["members"], "1.3")["state"] == "FINISHED");
   CHECK(with_id(shown["members"], "1.4")["state"] == "FINISHED");
+  CHECK(shown["experiment"]["state"] == "FINISHED");
+}
+
+TEST_CASE("a set that is killed as a whole is KILLED, whatever finished before, and what was to come after it does not begin") {
+  Cluster cluster;
+  const fs::path project = cluster.project(R"(project: grid
+train:
+  resources: {cpus: 0.1, mem: 32}
+  parameters: {n: [0, 1000]}
+  run: echo started {{ n }}; sleep {{ n }}
+)");
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("started 1000");
+  CHECK(cluster.run({"wait", "1.1"}).code == 0);
+  CHECK(cluster.run({"train", "-d", "--after", "1", "--", "true"}, project).code == 0);
+  CHECK(cluster.run({"kill", "1"}).code == 0);
+  CHECK(train->wait().code == 130);
+  CHECK(cluster.run({"wait", "1"}).out.find("1 KILLED") != std::string::npos);
+  CHECK(cluster.run({"wait", "2"}).code != 0);
+  const Output list = cluster.run({"status", "-a"});
+  CHECK_MESSAGE(list.out.find("Set (2 of 2, 1 killed)") != std::string::npos, list.out);
 }
 
 TEST_CASE("of more members than status shows, those that --sort puts first are shown") {

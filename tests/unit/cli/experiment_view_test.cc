@@ -246,7 +246,7 @@ TEST_CASE("a set shows its members with their parameters") {
   (*member->mutable_parameters())["lr"] = "0.1";
   const std::string text = render_experiment(reply, {{}, kNow, false});
   CHECK(text.find("Type:    Set\n") != std::string::npos);
-  CHECK(text.find("Members: 2: 1 running, 0 finished, 1 failed or killed\n") != std::string::npos);
+  CHECK(text.find("Members: 2: 1 running, 0 finished, 1 failed\n") != std::string::npos);
   CHECK(text.find("lr=0.1         5.1.train: exit code 1\n") != std::string::npos);
 }
 

@@ -35,7 +35,7 @@ TEST_CASE("experiments are a line each in RiseML's columns, members the branches
   CHECK(render_list(some_list(), {{}, kNow, false}) ==
         "ID     PROJECT        STATE      AGE         TYPE\n"
         "5      ai-toaster     ● RUNNING  1 minute    Experiment\n"
-        "4      ai-toaster     ● RUNNING  2 hours     Set (2 of 3)\n"
+        "4      ai-toaster     ● RUNNING  2 hours     Set (2 of 3, 1 failed)\n"
         "├─ 4.1 ai-toaster     ✓ FINISHED 2 hours     ├─ Experiment\n"
         "╰─ 4.2 ai-toaster     ● PENDING  2 hours     ╰─ Experiment\n");
 }

@@ -126,13 +126,14 @@ TEST_CASE("a set points at the member to ask about") {
   auto reply = experiment("FAILED", "");
   reply.mutable_experiment()->set_members(3);
   reply.mutable_experiment()->set_members_failed(3);
+  reply.mutable_experiment()->set_members_killed(2);
   for (const char* id : {"4.1", "4.2"}) {
     pb::ExperimentInfo* member = reply.add_members();
     member->set_id(id);
     member->set_state(std::string(id) == "4.2" ? "FAILED" : "KILLED");
   }
   const Why why = find_why(reply);
-  CHECK(why.reason == "3 members: 0 running, 0 finished, 3 failed or killed");
+  CHECK(why.reason == "3 members: 0 running, 0 finished, 1 failed, 2 killed");
   CHECK(why.hint == "dtrain why 4.2");
 }
 

@@ -115,4 +115,21 @@ TEST_CASE("a set is over when all are, FINISHED if any is") {
   CHECK(set_state(members) == State::Failed);
 }
 
+TEST_CASE("a set that was killed as a whole is KILLED, and one of which more failed than may is FAILED") {
+  Made a, b;
+  const std::vector<const Experiment*> members{&a.experiment, &b.experiment};
+  a.experiment.outcome = Outcome{};
+  b.experiment.outcome = Outcome{State::Killed, 130, std::nullopt, "killed", 1};
+  a.experiment.over = b.experiment.over = true;
+  CHECK(set_state(members) == State::Finished);   // one of its members was killed alone
+  b.experiment.outcome->with_set = true;
+  CHECK(set_state(members) == State::Killed);
+  b.experiment.outcome = Outcome{State::Failed, 1, std::nullopt, "", 1};
+  CHECK(set_state(members) == State::Finished);
+  Submission strict = *b.experiment.submission;
+  strict.spec.search.max_failed = 0;
+  a.experiment.submission = b.experiment.submission = std::make_shared<const Submission>(strict);
+  CHECK(set_state(members) == State::Failed);
+}
+
 }  // namespace dtrain::daemon

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -40,6 +41,14 @@ Result<std::string> read_all(int fd, const std::string& shown) {
                    "pass the YAML file with -f"};
     }
   }
+}
+
+// A dtrain.yml says by its place what the project is. Another file is one of the project that it lies in, as seen from here.
+fs::path project_of(const fs::path& file, const fs::path& here) {
+  const auto holds_file = [&](const fs::path& folder) { return *file.lexically_relative(folder).begin() != ".."; };
+  if (std::ranges::find(kFileNames, file.filename()) != std::end(kFileNames)) return file.parent_path();
+  const fs::path project = project_root();
+  return holds_file(project) ? project : holds_file(here) ? here : file.parent_path();
 }
 
 Result<std::string> read_yaml_file(const fs::path& path) {
@@ -94,7 +103,7 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
   fs::path absolute = fs::absolute(path, failed).lexically_normal();
   const bool is_file = fs::is_regular_file(path, failed);
   // Manifests lie in a folder of their own, and are applied from above it; a pipe lies nowhere.
-  source.root = !is_file || is_manifest_text(source.yaml) ? here : absolute.parent_path();
+  source.root = !is_file || is_manifest_text(source.yaml) ? here : project_of(absolute, here);
   fs::path shown = is_file ? absolute.lexically_relative(here) : path;
   source.file_name = shown.empty() ? absolute.string() : shown.string();
   return source;
@@ -152,7 +161,12 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
   }
   if (form.words.empty()) return SpecSource{yaml, "command line", here, false};
   std::string run;
-  for (const std::string& word : form.words) run += (run.empty() ? "" : " ") + shell_quoted(word);
+  // One word with blanks is a line for the shell, unless there is a program of that name.
+  std::error_code failed;
+  const std::string& first = form.words.front();
+  const bool is_line = form.words.size() == 1 && first.find_first_of(" \t\n") != std::string::npos && !fs::exists(here / first, failed);
+  if (is_line) run = first;
+  for (const std::string& word : is_line ? std::vector<std::string>() : form.words) run += (run.empty() ? "" : " ") + shell_quoted(word);
   // A JSON string is a YAML string too.
   yaml += fmt::format("  run: {}\n", nlohmann::json(run).dump(
                                          -1, ' ', false, nlohmann::json::error_handler_t::replace));

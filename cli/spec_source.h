@@ -26,8 +26,9 @@ struct SpecSource {
 Result<std::filesystem::path> current_directory();
 
 // `typed` (-f; "-": standard input), else dtrain.yml, else riseml.yml, of the nearest directory upwards
-// that has one. The project is the file's directory; of a manifest of Kubernetes, and of what comes through
-// a pipe, the current one.
+// that has one. The project is the directory of that; of a file of another name the nearest one upwards from here that has a
+// dtrain.yml and the file below it, or the current one, or, of a file elsewhere, the file's; of a manifest of Kubernetes, and
+// of what comes through a pipe, the current one.
 Result<SpecSource> find_spec_file(const std::string& typed);
 
 // train --workers 2 --ps 1 --gpus 1 -- python train.py

@@ -36,6 +36,12 @@ std::vector<Notice> notices_of(const Walk& walk) {
                      some_of(walk.left_out)),
          "left out by default"});
   }
+  // Meant for a history of sources, it may name what a training reads.
+  if (!walk.git_ignored.empty()) {
+    notices.push_back({fmt::format("left out by .gitignore: {}; a line !NAME/ in .dtrainignore takes one in",
+                                   some_of(walk.git_ignored)),
+                       "left out by .gitignore"});
+  }
   const auto name_all = [&](const std::vector<std::string>& names, std::string_view what) {
     if (names.empty()) return;
     const std::string text = fmt::format("{}: {}", what, some_of(names));

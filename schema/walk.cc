@@ -181,7 +181,12 @@ Status Walk::visit(Directory& directory, const char* name, std::string_view name
   }
   if (!out_why.empty()) {
     explain(path_, false, out_why);
-    if (!is_directory || !rules_.takes_in_below(path_)) return ok();
+    if (!is_directory) return ok();
+    if (!rules_.takes_in_below(path_)) {
+      const bool is_news = verdict.excluded() && verdict.layer == IgnoreRules::Layer::Git && directory.parent == nullptr;
+      if (is_news && name[0] != '.') git_ignored.push_back(path_ + '/');
+      return ok();
+    }
   }
   if (is_directory) return visit_directory(directory, name, st, verdict, std::move(out_why));
   if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) {

@@ -48,6 +48,7 @@ class Walk {
   const int64_t start_ns;
   std::vector<std::pair<std::string, uint64_t>> top_level;
   std::vector<std::string> left_out;        // by default, nobody having asked for it
+  std::vector<std::string> git_ignored;     // folders at the top, for what is hidden is no news
   std::vector<std::string> secret;          // the same: keys of dtrain's
   std::vector<std::string> special;         // sockets, fifos, devices
   std::vector<std::string> absolute_links;  // "data -> /mnt/data"

@@ -151,10 +151,11 @@ TEST_CASE("ignore files decide what is in, and explain says why") {
   CHECK(out["pkg/__pycache__"] == "Python's bytecode cache");
   CHECK(out[".git"] == ".git never travels");
   CHECK(out.contains("vendored/.git"));
-  REQUIRE(taken->notices.size() == 1);
+  REQUIRE(taken->notices.size() == 2);
   CHECK(taken->notices[0].text ==
         "left out by default: 'env/', 'pkg/__pycache__/', 'runs/', 'wandb/'; a line !NAME/ in "
         ".dtrainignore takes one in");
+  CHECK(taken->notices[1].text == "left out by .gitignore: 'build/'; a line !NAME/ in .dtrainignore takes one in");
 }
 
 TEST_CASE("keys that dtrain wrote stay out unless they are asked for, and no other file of such a name does") {

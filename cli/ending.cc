@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/escapes.h"
+#include "cli/launcher_report.h"
 #include "cli/line_splitter.h"
 #include "cli/remote.h"
 #include "cli/words.h"
@@ -18,7 +19,7 @@ namespace dtrain::cli {
 
 namespace {
 
-constexpr size_t kTailBytes = 4096;
+constexpr size_t kTailBytes = 8192;   // with what launchers say behind the cause
 
 std::vector<std::string> lines_of(std::string_view tail) {
   std::vector<std::string> lines;
@@ -28,6 +29,7 @@ std::vector<std::string> lines_of(std::string_view tail) {
     if (!line.empty()) lines.push_back(screen_text(line, 0));
     tail.remove_prefix(end == std::string_view::npos ? tail.size() : end + 1);
   }
+  lines = without_launcher_report(std::move(lines));
   if (lines.size() > kLastLines) lines.erase(lines.begin(), lines.end() - kLastLines);
   return lines;
 }
@@ -107,7 +109,7 @@ void Ending::add(const pb::LogChunk& chunk) {
   }
   tail += data;
   // Cut now and then and not every time: moving bytes for each small chunk would cost.
-  if (tail.size() > 4 * kTailBytes) tail.erase(0, tail.size() - kTailBytes);
+  if (tail.size() > 2 * kTailBytes) tail.erase(0, tail.size() - kTailBytes);
 }
 
 void Ending::add_experiment(const pb::StateEvent& event) {

@@ -175,7 +175,8 @@ void add_log_lines(Why& why, Connection& connection, const CommandContext& conte
   if (!why.log_tells) return;
   WatchOptions watching;
   watching.request.set_id(why.replica);
-  watching.request.set_tail_lines(kLastLines);
+  constexpr uint32_t kTailLines = 100;   // of which some may be a launcher's
+  watching.request.set_tail_lines(kTailLines);
   watching.request.set_attempt(why.attempt);   // those before said theirs
   const auto end = watch(connection, context, std::move(watching));
   if (end.ok()) why.log_lines = end->ending.last_lines(why.replica);

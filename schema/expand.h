@@ -15,8 +15,8 @@ namespace dtrain {
 // name -> value text.
 std::map<std::string, std::string> member_parameters(const Spec& spec, uint32_t member);
 
-// A set larger than this is refused by parse_spec.
-inline constexpr uint64_t kMaxMembers = 1'000'000;
+// A set larger than this is refused by parse_spec: killing it takes the daemon a second or two, in which nobody else is answered.
+inline constexpr uint64_t kMaxMembers = 100'000;
 
 // The Spec of one member: each parameter has its one value and every run line has its {{ name }}
 // replaced ({{name}} too). Never fails on a Spec that parse_spec accepted. Member 0 of a set is what

@@ -70,7 +70,7 @@ Combine combine_of(const YamlNode& train);
 // Members are drawn: so many, where the number of them was not refused; 0 where it was.
 std::optional<uint64_t> members_to_draw(const YamlNode& train);
 uint64_t seed_of(const YamlNode& train);
-// Lists that go together are as long as each other, and members that are compared while they run are not too many.
+// Lists that go together are as long as each other.
 void check_members(const YamlNode& root, const Spec& spec, Problems& problems);
 
 // Every {{ name }} of every command has a value, and every parameter that only the command line

@@ -132,11 +132,6 @@ uint64_t seed_of(const YamlNode& train) {
 }
 
 void check_members(const YamlNode& root, const Spec& spec, Problems& problems) {
-  constexpr uint64_t kMostThatStop = 100'000;
-  if (spec.search.stop_early && spec.member_count() > kMostThatStop) {
-    problems.add(value_of(search_of(*value_of(&root, "train")), "stop-early")->place, join_path(kSearchPath, "stop-early"),
-                 fmt::format("this set has {} members, and with it at most {} are compared", spec.member_count(), kMostThatStop));
-  }
   if (spec.combine != Combine::Zip) return;
   const Parameter* first = nullptr;
   for (const Parameter& parameter : spec.parameters) {

@@ -148,8 +148,6 @@ TEST_CASE("what makes no search") {
   CHECK(refused("parameters: {a: {uniform: {min: 0, max: 1}}}, search: {samples: x}") ==
         "dtrain.yml:2:81: train.search.samples: got 'x', expected a whole number from 1 to 1000");
   says("parameters: {a: {uniform: {min: 0, max: 1, step: 2}}}, search: {samples: 2}", "train.parameters.a.uniform.step: got 2, and from 0 to 1 it is less");
-  says("parameters: {a: {range: {min: 1, max: 1000}}, b: {range: {min: 1, max: 1000}}}, metrics: [loss], search: {metric: loss, goal: min, stop-early: {after: 1}}",
-       "train.search.stop-early: this set has 1000000 members, and with it at most 100000 are compared");
   says("combine: [zip, product]", "train.combine: got a list");
 }
 

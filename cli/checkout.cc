@@ -213,7 +213,7 @@ Result<int> checkout(const CheckoutOptions& options, const CommandContext& conte
 
 Run declare_checkout(Options& options, CommandContext& context) {
   auto typed = std::make_shared<CheckoutOptions>();
-  options.positional("ID", typed->id, "experiment (4) or member (4.2)", true);
+  options.id(typed->id, "experiment (4) or member (4.2)", true);
   options.positional("DIR", typed->directory, "a directory that is made; left out: checkout-ID");
   options.footer("dtrain checkout 4 && cd checkout-4 && dtrain train");
   return [typed, &context] { return checkout(*typed, context); };

@@ -81,6 +81,11 @@ class Options {
                   bool required = false);
   void positionals(const std::string& name, std::vector<std::string>& values,
                    const std::string& help, bool required = false);
+  // Positionals that are the ID of an experiment or replica, or Kubeflow's name of one, of which the Run sees the ID.
+  void id(std::string& value, const std::string& help, bool required = false);
+  void ids(std::vector<std::string>& values, const std::string& help, bool required = false);
+  // An option that is given IDs, each one or several with commas between.
+  void id_list(const std::string& name, std::vector<std::string>& values, const std::string& help);
   // Everything after "--", untouched: train -- python train.py --epochs 3.
   void rest(std::vector<std::string>& words, const std::string& placeholder,
             const std::string& help);
@@ -108,6 +113,8 @@ class Options {
   CLI::App& app_;
   std::vector<Subcommand> subcommands_;
   std::vector<std::function<void()>> after_parse_;
+  std::vector<std::string*> ids_;
+  std::vector<std::vector<std::string>*> id_lists_;
   std::vector<std::pair<const CLI::Option*, std::vector<std::string>>> offered_;
   Rest rest_;
 };

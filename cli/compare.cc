@@ -118,8 +118,7 @@ Result<int> compare_them(const CompareOptions& options, const CommandContext& co
 
 Run declare_compare(Options& options, CommandContext& context) {
   auto typed = std::make_shared<CompareOptions>();
-  options.positionals(
-      "ID", typed->ids,
+  options.ids(typed->ids,
       "experiments (4), sets or members (4.2); left out: the newest of this project");
   options.text("--sort", typed->sort, "by a column: a parameter, a metric, id, state, duration; left out: by the search's metric",
                "COLUMN");

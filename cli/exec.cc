@@ -266,7 +266,7 @@ Result<int> exec(const ExecOptions& options, const CommandContext& context) {
 
 Run declare_exec(Options& options, CommandContext& context) {
   auto typed = std::make_shared<ExecOptions>();
-  options.positional("ID", typed->id,
+  options.id(typed->id,
                      "replica (4.worker.1), or an experiment (4): beside its master; left out: the newest here that runs");
   options.flag("-t,--tty", typed->terminal, "on a terminal, also where this is none");
   options.flag("-T,--no-tty", typed->no_terminal, "on pipes: standard output and errors stay apart");

@@ -122,7 +122,7 @@ Result<int> export_spec(const ExportOptions& options, const CommandContext& cont
 
 Run declare_export(Options& options, CommandContext& context) {
   auto typed = std::make_shared<ExportOptions>();
-  options.positional("ID", typed->id, "experiment or member; left out: the dtrain.yml of this directory");
+  options.id(typed->id, "experiment or member; left out: the dtrain.yml of this directory");
   options.choice("--to", typed->to, {"kubeflow", "slurm"}, "the system that is to run it");
   options.text("--image", typed->image, "what it runs in there, instead of its own", "NAME");
   options.text("-o,--output", typed->output, "write this file; left out, or -: standard output", "FILE");

@@ -95,7 +95,7 @@ std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentI
 
 Run declare_kill(Options& options, CommandContext& context) {
   auto typed = std::make_shared<KillOptions>();
-  options.positionals("ID", typed->ids,
+  options.ids(typed->ids,
                       "experiments (4, 4-9), members (4.2); left out: the newest of this project that runs");
   options.flag("-f,--force", typed->force, "at once, without the time to save that TERM gives");
   options.json(context);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/kubeflow_names.h"
 #include "cli/table.h"
 #include "schema/states.h"
 
@@ -55,10 +56,9 @@ std::string render_kubeflow(const pb::ListReply& reply, const View& view) {
   table.columns = {{"NAME", 20, 0, true}, {"STATE", 10}, {"AGE", 6}};
   table.gap = 3;
   for (const pb::ExperimentInfo& info : reply.experiments()) {
-    const std::string& called = info.name().empty() ? info.project() : info.name();
     const uint64_t age_ms = view.now_unix_ms - std::min(view.now_unix_ms, info.submitted_unix_ms());
     const bool unreadable = info.submitted_unix_ms() == 0;
-    table.rows.push_back({{fmt::format("{}-{}", called, info.id())},
+    table.rows.push_back({{kubeflow_name(info)},
                           {std::string(kubeflow_state(info.state())), ink_of_state(info.state())},
                           {unreadable ? "" : kubernetes_age(age_ms)}});
   }

@@ -1,4 +1,4 @@
-// The list of `status --kubeflow`: as `kubectl get pytorchjobs` shows it, in Kubeflow's words. Pure.
+// What is listed by `status --kubeflow`: as `kubectl get pytorchjobs` shows it, in Kubeflow's words. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ std::string_view kubeflow_state(std::string_view state);
 // As Kubernetes writes it: 90s, 5m30s, 3h, 2d4h.
 std::string kubernetes_age(uint64_t age_ms);
 
-// NAME is that of the experiment or its project, and its ID.
+// NAME is kubeflow_name().
 std::string render_kubeflow(const pb::ListReply& reply, const View& view);
 
 }  // namespace dtrain::cli

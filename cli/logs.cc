@@ -198,7 +198,7 @@ std::string not_started_text(const pb::ShowReply& shown, const std::optional<IdP
 
 Run declare_logs(Options& options, CommandContext& context) {
   auto typed = std::make_shared<LogsOptions>();
-  options.positional("ID", typed->id,
+  options.id(typed->id,
                      "4, 4.2, 4.worker or 4.worker.1; left out: the newest of this project");
   options.flag("-f,--follow", typed->follow, "go on until it is over; waits for what has not started");
   options.number("-n,--tail", typed->tail, "from the Nth last line of output on");

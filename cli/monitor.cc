@@ -209,7 +209,7 @@ Result<int> monitor(const MonitorOptions& options, const CommandContext& context
 
 Run declare_monitor(Options& options, CommandContext& context) {
   auto typed = std::make_shared<MonitorOptions>();
-  options.positional("ID", typed->id,
+  options.id(typed->id,
                      "experiment, member or replica; left out: the newest here that runs, else the newest");
   options.flag("--once", typed->once, "print one sample; in a pipe and as JSON always");
   options.flag("-g,--gpu", typed->gpus, "the GPUs of each replica");

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/kubeflow_names.h"
 #include "cli/terminal.h"
 #include "schema/suggest.h"
 
@@ -98,7 +99,7 @@ bool is_yaml_name(std::string_view word) {
 class CommandLine {
  public:
   CommandLine(const Command& command, CommandContext& context)
-      : app_(std::string(command.summary), "dtrain " + std::string(command.name)), options_(app_) {
+      : app_(std::string(command.summary), "dtrain " + std::string(command.name)), options_(app_), context_(context) {
     prepare(app_);
     run_ = command.declare(options_, context);
   }
@@ -126,7 +127,9 @@ class CommandLine {
     for (const Options* at = &options_; at != nullptr; at = chosen(*at)) {
       for (const auto& step : at->after_parse_) step();
     }
-    return chosen_run();
+    TRY(Run run, chosen_run());
+    const Options* const sub = chosen(options_);
+    return run_with_ids(std::move(run), sub == nullptr ? options_ : *sub);
   }
 
   std::vector<std::string> words() const {
@@ -160,6 +163,17 @@ class CommandLine {
       for (const std::string& name : option->get_snames()) words.push_back("-" + name);
       for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
     }
+  }
+
+  Run run_with_ids(Run run, const Options& options) const {
+    if (options.ids_.empty() && options.id_lists_.empty()) return run;
+    return [run = std::move(run), ids = options.ids_, lists = options.id_lists_, &context = context_]() -> Result<int> {
+      for (std::string* id : ids) TRY(replace_names(*id, context));
+      for (std::vector<std::string>* list : lists) {
+        for (std::string& id : *list) TRY(replace_names(id, context));
+      }
+      return run();
+    };
   }
 
   static const Options* chosen(const Options& options) {
@@ -304,6 +318,7 @@ class CommandLine {
 
   CLI::App app_;
   Options options_;
+  const CommandContext& context_;
   Run run_;
 };
 
@@ -378,6 +393,21 @@ void Options::positionals(const std::string& name, std::vector<std::string>& val
       ->type_name("")
       ->required(required)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void Options::id(std::string& value, const std::string& help, bool required) {
+  positional("ID", value, help, required);
+  ids_.push_back(&value);
+}
+
+void Options::ids(std::vector<std::string>& values, const std::string& help, bool required) {
+  positionals("ID", values, help, required);
+  id_lists_.push_back(&values);
+}
+
+void Options::id_list(const std::string& name, std::vector<std::string>& values, const std::string& help) {
+  list(name, values, help, "ID,...");
+  id_lists_.push_back(&values);
 }
 
 void Options::rest(std::vector<std::string>& words, const std::string& placeholder,

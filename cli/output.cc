@@ -16,6 +16,7 @@
 #include "cli/escapes.h"
 #include "cli/fetch_outputs.h"
 #include "cli/json_output.h"
+#include "cli/kubeflow_names.h"
 #include "cli/redial.h"
 #include "cli/remote.h"
 #include "cli/remote_outputs.h"
@@ -127,8 +128,9 @@ Result<int> list(const OutputOptions& options, const CommandContext& context) {
   return 0;
 }
 
-// The ID may be left out before files: a first word that is no ID is a file.
-OutputOptions with_id_apart(OutputOptions options) {
+// The ID may be left out before files: a first word that is no ID, and no name of anything, is a file.
+OutputOptions with_id_apart(OutputOptions options, const CommandContext& context) {
+  (void)replace_names(options.id, context);
   if (!options.id.empty() && !parse_id_pattern(options.id).ok()) {
     options.files.insert(options.files.begin(), std::exchange(options.id, ""));
   }
@@ -203,7 +205,7 @@ Run declare_output(Options& options, CommandContext& context) {
   auto typed = std::make_shared<OutputOptions>();
   const char* which = "an experiment (4) or member (4.2); left out: the newest of this project";
   options.subcommand("path", "print the directory", [&](Options& path) -> Run {
-    path.positional("ID", typed->id, which);
+    path.id(typed->id, which);
     path.json(context);
     return [typed, &context]() -> Result<int> {
       TRY(Output output, find_output(typed->id, context));
@@ -216,7 +218,7 @@ Run declare_output(Options& options, CommandContext& context) {
     };
   });
   options.subcommand("ls", "list its files", [&](Options& ls) -> Run {
-    ls.positional("ID", typed->id, which);
+    ls.id(typed->id, which);
     ls.json(context);
     return [typed, &context] { return list(*typed, context); };
   });
@@ -225,7 +227,7 @@ Run declare_output(Options& options, CommandContext& context) {
     cp.positionals("FILE", typed->files, "files or folders of it; left out: all, into output-ID/");
     cp.text("-t,--to", typed->to, "into this directory instead", "DIR");
     cp.flag("-f,--force", typed->force, "overwrite what is there");
-    return [typed, &context] { return copy(with_id_apart(*typed), context); };
+    return [typed, &context] { return copy(with_id_apart(*typed, context), context); };
   });
   return nullptr;
 }

@@ -309,7 +309,7 @@ Result<int> port_forward(const std::vector<std::string>& words, const CommandCon
 Run declare_port_forward(Options& options, CommandContext& context) {
   auto first = std::make_shared<std::string>();
   auto ports = std::make_shared<std::vector<std::string>>();
-  options.positional("ID", *first, "replica (4.worker.1), or an experiment (4): its master; left out: the newest here that runs");
+  options.id(*first, "replica (4.worker.1), or an experiment (4): its master; left out: the newest here that runs");
   options.positionals("PORT", *ports, "of its host; 8888:6006: another one here, 0:6006: any that is free here");
   options.footer(
       "dtrain port-forward 4 6006                    http://127.0.0.1:6006 is port 6006 of 4.master's host\n"

@@ -163,7 +163,7 @@ std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& a
 
 Run declare_prune(Options& options, CommandContext& context) {
   auto typed = std::make_shared<PruneOptions>();
-  options.positionals("ID", typed->ids, "ended experiments (4, 4-9) to forget");
+  options.ids(typed->ids, "ended experiments (4, 4-9) to forget");
   options.text("--older-than", typed->older_than, "and all that ended longer ago: 30d, 12h", "TIME");
   options.flag("--outputs", typed->outputs, "delete their results in OUTPUT_DIR too");
   options.flag("--environments", typed->environments,

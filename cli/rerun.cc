@@ -190,12 +190,12 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
 
 Run declare_rerun(Options& options, CommandContext& context) {
   auto typed = std::make_shared<RerunOptions>();
-  options.positional("ID", typed->id, "experiment or member; left out: the newest of this project");
+  options.id(typed->id, "experiment or member; left out: the newest of this project");
   options.list("-p,--parameter", typed->parameters, "set or override a parameter", "NAME=VALUE");
   options.list("--set", typed->settings, "override any key", "KEY=VALUE");
   options.text("--host", typed->host, "place it on hosts of that name, ID, pool, label or GPU, or like that: gpu-*,!gpu-7", "HOST,...");
-  options.list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise", "ID,...");
-  options.list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends", "ID,...");
+  options.id_list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise");
+  options.id_list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends");
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
   options.flag("--failed", typed->failed, "of a set only the members that failed or were killed");

@@ -115,6 +115,12 @@ Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern
                  fmt::format("{} is no set: there are no members to sort", options.id),
                  "dtrain compare sorts several experiments"};
   }
+  if (options.kubeflow && !context.json) {
+    pb::ListReply only;
+    *only.add_experiments() = std::move(*reply.mutable_experiment());
+    fmt::print("{}", render_kubeflow(only, view));
+    return 0;
+  }
   Why why;
   const bool shows_all = context.json || !pattern.names_replicas();
   if (sorted) TRY(ask_for_all_members(connection, reply));   // what is left out could be the first
@@ -149,9 +155,6 @@ Result<int> status(const StatusOptions& options, const CommandContext& context) 
     return Error{Code::InvalidArgument, fmt::format("-n {} is too many", options.last),
                  "-n 0 lists all"};
   }
-  if (options.kubeflow && !options.id.empty()) {
-    return Error{Code::InvalidArgument, "--kubeflow is for the list of experiments", fmt::format("dtrain status {} has it all in our words", options.id)};
-  }
   if (options.id.empty() && (!options.sort.empty() || options.reverse)) {
     return Error{Code::InvalidArgument, "--sort is for the members of a set",
                  "dtrain status SET --sort COLUMN, or dtrain compare"};
@@ -170,7 +173,7 @@ Result<int> status(const StatusOptions& options, const CommandContext& context) 
 
 Run declare_status(Options& options, CommandContext& context) {
   auto typed = std::make_shared<StatusOptions>();
-  options.positional("ID", typed->id,
+  options.id(typed->id,
                      "an experiment (4), member (4.2), role (4.worker) or replica (4.worker.1)");
   options.flag("-a,--all", typed->all, "ended ones too");
   options.number("-n,--num-last", typed->last, "the newest N, ended ones too (-a alone: 10; 0: all)");

@@ -55,7 +55,7 @@ Result<int> suspend(const std::vector<std::string>& typed, bool resume, const Co
 
 Run declare(bool resume, const char* which, const char* footer, Options& options, CommandContext& context) {
   auto ids = std::make_shared<std::vector<std::string>>();
-  options.positionals("ID", *ids, which);
+  options.ids(*ids, which);
   options.json(context);
   options.footer(footer);
   return [ids, resume, &context] { return suspend(*ids, resume, context); };

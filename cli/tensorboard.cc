@@ -177,7 +177,7 @@ Result<int> tensorboard(const std::string& typed, const CommandContext& context)
 
 Run declare_tensorboard(Options& options, CommandContext& context) {
   auto id = std::make_shared<std::string>();
-  options.positional("ID", *id,
+  options.id(*id,
                      "experiment, set or member; left out: the newest of this project");
   options.json(context);
   options.footer("dtrain tensorboard 4");

@@ -358,8 +358,8 @@ Run declare_train(Options& options, CommandContext& context) {
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
   options.flag("--dry-run", typed->dry_run, "show where each replica would land, or why it can't");
   options.text("--host", typed->host, "place it on hosts of that name, ID, pool, label or GPU, or like that: gpu-*,!gpu-7", "HOST,...");
-  options.list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise", "ID,...");
-  options.list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends", "ID,...");
+  options.id_list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise");
+  options.id_list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends");
   options.number("--priority", typed->priority, "0 to 100, higher starts first (default 50)");
   options.flag("--preemptible", typed->preemptible, "gives its place to what waits and has a higher priority, and goes on later");
   options.text("--name", typed->name, "a name for it in lists");

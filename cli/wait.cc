@@ -129,7 +129,7 @@ Result<int> wait_for(const WaitOptions& options, const CommandContext& context) 
 
 Run declare_wait(Options& options, CommandContext& context) {
   auto typed = std::make_shared<WaitOptions>();
-  options.positionals("ID", typed->ids,
+  options.ids(typed->ids,
                       "experiments (4, 4-9), members (4.2); left out: the newest of this project");
   options.text("--timeout", typed->timeout, "no longer than that: 5m; exit code 124 if something is not over then", "TIME");
   options.json(context);

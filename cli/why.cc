@@ -213,7 +213,7 @@ std::string render_why(const pb::ExperimentInfo& info, const Why& why, const Vie
 
 Run declare_why(Options& options, CommandContext& context) {
   auto id = std::make_shared<std::string>();
-  options.positional("ID", *id,
+  options.id(*id,
                      "an experiment (4) or member (4.2); left out: the newest of this project");
   options.json(context);
   return [id, &context]() -> Result<int> {

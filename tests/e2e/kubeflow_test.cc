@@ -72,6 +72,17 @@ TEST_CASE("a TFJob trains as it is: its roles find each other, and the servers e
   const Json shown = facts(cluster.run({"status", "1", "--json"}));
   CHECK(shown["project"] == "job");
   CHECK(with_id(shown["replicas"], "1.ps.1")["state"] == "FINISHED");
+
+  // Kubeflow's names are as good as IDs.
+  CHECK(cluster.run({"status", "1", "--kubeflow"}).out.find("job-1 ") != std::string::npos);
+  CHECK(cluster.run({"logs", "job-1-ps-0"}).out.find("serves ps\n") != std::string::npos);
+  CHECK(cluster.run({"wait", "job-1"}).code == 0);
+  const Json second = facts(cluster.run({"status", "job-1-worker-1", "--json"}));
+  REQUIRE(second["replicas"].size() == 1);
+  CHECK(second["replicas"][0]["id"] == "1.worker.2");
+  const Output other = cluster.run({"kill", "jop-1"});
+  CHECK(other.code == 2);
+  CHECK_MESSAGE(other.err.find("experiment 1 is 'job-1', not 'jop-1'") != std::string::npos, other.err);
 }
 
 TEST_CASE("by ExitCode a signal starts a worker again, and what gives up ends the job") {

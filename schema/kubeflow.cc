@@ -168,11 +168,9 @@ class Translation {
     const YamlNode* const most = policy("activeDeadlineSeconds");
     if (most != nullptr && as_number(*most).value_or(0) <= kMostSeconds) put_at(train_, "max-duration", *most);
     if (const YamlNode* const suspend = policy("suspend")) put_at(train_, "suspend", *suspend);
-    const PodRole* slowest = nullptr;
-    for (const PodRole& one : roles_) {
-      if (one.grace != nullptr && (slowest == nullptr || count_of(one.grace, 0) > count_of(slowest->grace, 0))) slowest = &one;
-    }
-    if (slowest != nullptr) put_at(train_, "stop-grace", *slowest->grace);
+    const PodRole& slowest = *std::ranges::max_element(roles_, {}, [](const PodRole& one) { return count_of(one.grace, kKubernetesGraceSeconds); });
+    const Place grace_place = slowest.grace == nullptr ? slowest.place : slowest.grace->place;
+    put_at(train_, "stop-grace", scalar_at(grace_place, fmt::format("{}", count_of(slowest.grace, kKubernetesGraceSeconds))));
     // Without somebody who decides PyTorch's workers all have to succeed; those of TensorFlow if it is asked for.
     const YamlNode* const success = spec_.find("successPolicy");
     const bool asked = kind_ == ManifestKind::TfJob ? success != nullptr && success->text == "AllWorkers"

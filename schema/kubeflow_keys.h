@@ -36,6 +36,9 @@ struct Missed {
 };
 void drop_unused(YamlNode& manifest, ManifestKind kind, Missed& missed);
 
+// terminationGracePeriodSeconds where nothing is said.
+inline constexpr int kKubernetesGraceSeconds = 30;
+
 // Processes a node, where it is a number.
 std::optional<int> parse_processes(std::string_view text);
 // Amounts as Kubernetes writes them: "500m" or "2" CPUs, "4Gi", "512M" or "1e9" bytes.

@@ -268,7 +268,8 @@ class Job {
 
   YamlNode replicas(const JobRole& one) {
     YamlNode pod = yaml_map();
-    yaml_put(pod, "terminationGracePeriodSeconds", yaml_bare(whole_seconds(spec_.stop_grace_ms)));
+    const int64_t grace = whole_seconds(spec_.stop_grace_ms);
+    if (grace != kKubernetesGraceSeconds) yaml_put(pod, "terminationGracePeriodSeconds", yaml_bare(grace));
     YamlNode volumes = yaml_list();
     YamlNode containers = yaml_list();
     containers.items.push_back(container(one, volumes));

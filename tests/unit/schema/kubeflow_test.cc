@@ -208,6 +208,18 @@ TEST_CASE("names in braces are parameters where they have a value, and else a te
   CHECK(set->decider().run == std::vector<std::string>{"python3 t.py '--rate={{ rate }}' '{''{ other }}'"});
 }
 
+TEST_CASE("pods have as long to end as the slowest of them, who has 30 s where nothing is said") {
+  const auto grace_ms = [](const std::string& master, const std::string& worker) {
+    const auto role = [](const std::string& of_pod) { return "{template: {spec: {" + of_pod + "containers: [{name: pytorch, command: [a]}]}}}"; };
+    return spec_with("{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: {pytorchReplicaSpecs: {Master: " + role(master) +
+                         ", Worker: " + role(worker) + "}}}", {}).stop_grace_ms;
+  };
+  CHECK(grace_ms("", "") == 30'000);
+  CHECK(grace_ms("terminationGracePeriodSeconds: 5, ", "") == 30'000);
+  CHECK(grace_ms("terminationGracePeriodSeconds: 5, ", "terminationGracePeriodSeconds: 7, ") == 7'000);
+  CHECK(grace_ms("", "terminationGracePeriodSeconds: 60, ") == 60'000);
+}
+
 TEST_CASE("amounts of Kubernetes") {
   CHECK(parse_quantity("2") == 2);
   CHECK(parse_quantity("0.5") == 0.5);

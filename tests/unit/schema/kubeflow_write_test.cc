@@ -147,6 +147,11 @@ TEST_CASE("a dtrain.yml is written as a manifest, which says what it leaves out"
   }
 }
 
+TEST_CASE("what Kubernetes has by itself is not written") {
+  CHECK(torch_of("run: a, stop-grace: 30s").text.find("terminationGracePeriodSeconds") == std::string::npos);
+  CHECK(torch_of("run: a, stop-grace: 31s").text.find("terminationGracePeriodSeconds: 31") != std::string::npos);
+}
+
 TEST_CASE("a manifest that was written is read as what it was made of, but for what it leaves out") {
   int exported = 0;
   for (const std::string folder : {"spec/good", "kubeflow/written"}) {

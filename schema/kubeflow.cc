@@ -59,6 +59,7 @@ class Translation {
     if (!problems_.empty()) return std::nullopt;
     shared_ = share_variables(roles_, kind_, notes_);
     if (kind_ == ManifestKind::PytorchJob) tell_of_processes();
+    tell_of_workers();
     train_ = map_at(decider().container->place);
     put_at(train_, "framework", scalar_at(spec_.place, framework()));
     write_runs();
@@ -151,18 +152,35 @@ class Translation {
     if (one.policy == "Never" || !may_restart()) return "fail";
     return one.policy == "ExitCode" ? "restart-on-signal" : "restart";
   }
+  // With dynamic workers one that fails is no failure of the job; who restarts in place does not fail.
+  bool is_let_go(const PodRole& one) const {
+    const YamlNode* const dynamic = spec_.find("enableDynamicWorker");
+    const bool is_one_of_several = one.word == "Worker" && (chief() != nullptr || one.count > 1);
+    return is_one_of_several && dynamic != nullptr && as_boolean(*dynamic) == true && (one.policy == "Never" || one.policy == "ExitCode");
+  }
+  // Whether one of them decides, who is not let go.
+  bool has_decider(const PodRole& one) const { return one.word == "Worker" && chief() == nullptr; }
+  bool restarts(const PodRole& one) const { return on_failure(one) != "fail" && (!is_let_go(one) || has_decider(one)); }
+
+  void tell_of_workers() {
+    const PodRole* const worker = role("Worker");
+    if (worker == nullptr || !is_let_go(*worker)) return;
+    notes_.push_back(fmt::format("enableDynamicWorker: a Worker that fails{} is left out, and the others go on; but there are never more of them "
+                                 "than at first, and TF_CONFIG names all, where Kubeflow's names to a Worker itself and the PS",
+                                 has_decider(*worker) ? ", but for the first, who decides," : ""));
+  }
 
   void put_ending() {
     constexpr int kMostRestarts = 1000;
     constexpr double kMostSeconds = 31'622'400;   // of what is longer nobody has seen the end
     const YamlNode* const limit = policy("backoffLimit");
-    const bool some_restart = std::ranges::any_of(roles_, [&](const PodRole& one) { return on_failure(one) != "fail"; });
-    const int restarts = limit == nullptr ? usual_restarts() : count_of(limit, 0);
-    if (some_restart && restarts > 0) {
+    const bool some_restart = std::ranges::any_of(roles_, [&](const PodRole& one) { return restarts(one); });
+    const int most_restarts = limit == nullptr ? usual_restarts() : count_of(limit, 0);
+    if (some_restart && most_restarts > 0) {
       const Place place = limit == nullptr ? spec_.place : limit->place;
-      if (restarts > kMostRestarts) notes_.push_back(fmt::format("backoffLimit counts as {}", kMostRestarts));
+      if (most_restarts > kMostRestarts) notes_.push_back(fmt::format("backoffLimit counts as {}", kMostRestarts));
       YamlNode restart = map_at(place);
-      put_at(restart, "limit", scalar_at(place, fmt::format("{}", std::min(restarts, kMostRestarts))));
+      put_at(restart, "limit", scalar_at(place, fmt::format("{}", std::min(most_restarts, kMostRestarts))));
       put_at(train_, "restart", std::move(restart));
     }
     const YamlNode* const most = policy("activeDeadlineSeconds");
@@ -189,7 +207,7 @@ class Translation {
   void put_rest(YamlNode& map, const PodRole& one) {
     if (one.resources.kind == YamlNode::Kind::Map) put_at(map, "resources", one.resources);
     if (!run_is_shared_ && !one.run.empty()) put_at(map, "run", list_of(one.container->place, one.run));
-    put_at(map, "on-failure", scalar_at(one.place, on_failure(one)));
+    put_at(map, "on-failure", scalar_at(one.place, is_let_go(one) ? "ignore" : on_failure(one)));
   }
 
   YamlNode section() {
@@ -218,6 +236,11 @@ class Translation {
     const PodRole* const worker = role("Worker");
     if (worker != nullptr) put_at(roles, "worker", role_map(*worker, worker->count));
     if (worker == nullptr) put_at(roles, "worker", scalar_at(spec_.place, "0"));
+    if (worker != nullptr && is_let_go(*worker) && has_decider(*worker)) {
+      YamlNode first = map_at(worker->place);
+      put_at(first, "on-failure", scalar_at(worker->place, on_failure(*worker)));
+      put_at(roles, "master", std::move(first));
+    }
     if (const PodRole* const ps = role("PS")) put_at(roles, "ps", role_map(*ps, ps->count));
     if (const PodRole* const evaluator = role("Evaluator")) put_at(roles, "evaluator", role_map(*evaluator, evaluator->count));
   }

@@ -42,7 +42,7 @@ const Names kPolicySilent{"cleanPodPolicy", "managedBy"};
 const Names kElasticMissed{"rdzvConf", "standalone"};
 // Its reader says what they are taken for.
 const Names kElasticSilent{"metrics"};
-const Names kJobMissed{"ttlSecondsAfterFinished", "enableDynamicWorker"};
+const Names kJobMissed{"ttlSecondsAfterFinished"};
 const Names kJobSilent{"cleanPodPolicy", "sshAuthMountPath", "mpiImplementation", "launcherCreationPolicy"};
 
 class Dropper {
@@ -199,6 +199,7 @@ Shape job(ManifestKind kind) {
   switch (kind) {
     case ManifestKind::TfJob:
       keys.push_back({"successPolicy", word({"AllWorkers"})});
+      keys.push_back({"enableDynamicWorker", boolean()});
       break;
     case ManifestKind::PytorchJob: {
       const Shape count = text(kProcesses);

@@ -143,6 +143,10 @@ class Job {
         return;
     }
   }
+  bool has_dynamic_workers() const {
+    const RoleSpec* const worker = role(Role::Worker);
+    return kind_ == ManifestKind::TfJob && worker != nullptr && worker->on_failure == OnFailure::Ignore;
+  }
   bool has(std::string_view word) const { return std::ranges::find(roles_, word, &JobRole::word) != roles_.end(); }
 
   // ---- what has no place there
@@ -179,10 +183,11 @@ class Job {
     lose(spec_.finish_grace_ms != usual_grace, "finish-grace", "what still runs when the job is decided ends at once");
     const bool some_restart = std::ranges::any_of(roles_, [](const JobRole& one) { return restarts(one.role->on_failure); });
     lose(some_restart && spec_.restart.backoff_ms != usual.restart.backoff_ms, "backoff", "Kubernetes has its own");
-    const bool some_ignored = std::ranges::any_of(spec_.roles, [](const RoleSpec& one) {
-      return one.on_failure == OnFailure::Ignore && one.role != Role::Tensorboard;
+    const bool some_ignored = std::ranges::any_of(spec_.roles, [&](const RoleSpec& one) {
+      const bool is_said = one.role == Role::Tensorboard || (one.role == Role::Worker && has_dynamic_workers());
+      return one.on_failure == OnFailure::Ignore && !is_said;
     });
-    lose(some_ignored, "on-failure: ignore", "one that fails ends the job");
+    lose(some_ignored, "on-failure: ignore", kind_ == ManifestKind::TfJob ? "but for workers, one that fails ends the job" : "one that fails ends the job");
     lose(!spec_.failure_policy.empty(), "failure-policy", "a restartPolicy knows exit codes alone");
     if (spec_.stop_grace_ms % 1000 != 0 || spec_.max_duration_ms % 1000 != 0) {
       out_.notes.push_back("durations are whole seconds there, and rounded up");
@@ -210,6 +215,7 @@ class Job {
       for (const std::string& name : spec_.env_from_shell) keys += fmt::format(" --from-literal={0}=\"${0}\"", name);
       out_.notes.push_back(fmt::format("its secrets: kubectl create secret generic {}{}", name_, keys));
     }
+    if (has_dynamic_workers()) out_.notes.push_back("enableDynamicWorker: to a Worker TF_CONFIG names itself and the PS alone there");
     const bool is_torch = kind_ == ManifestKind::PytorchJob;
     const bool is_torchrun = std::ranges::any_of(spec_.decider().run, [](const std::string& line) {
       return line.find("torchrun") != line.npos || line.find("torch.distributed") != line.npos;
@@ -244,6 +250,7 @@ class Job {
     if (kind_ == ManifestKind::TfJob && spec_.completion == Completion::AllWorkers && !has("Chief") && !has("Master")) {
       yaml_put(out, "successPolicy", yaml_text("AllWorkers"));
     }
+    if (has_dynamic_workers()) yaml_put(out, "enableDynamicWorker", yaml_bare("true"));
     yaml_put(out, "runPolicy", run_policy());
     YamlNode roles = yaml_map();
     for (const JobRole& one : roles_) yaml_put(roles, one.word, replicas(one));

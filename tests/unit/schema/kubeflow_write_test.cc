@@ -69,7 +69,8 @@ Spec without(Spec spec, const std::vector<LeftOut>& left_out) {
       {"backoff", [&] { spec.restart.backoff_ms = usual.restart.backoff_ms; }},
       {"on-failure: ignore", [&] {
          for (RoleSpec& role : spec.roles) {
-           if (role.on_failure == OnFailure::Ignore) role.on_failure = OnFailure::Fail;
+           const bool is_said = spec.framework == Framework::Tensorflow && role.role == Role::Worker;   // enableDynamicWorker
+           if (role.on_failure == OnFailure::Ignore && !is_said) role.on_failure = OnFailure::Fail;
          }
        }}};
   for (const LeftOut& one : left_out) {
@@ -106,6 +107,7 @@ Spec in_words_of_a_manifest(Spec spec) {
       RoleSpec same = spec.roles[0];
       same.role = worker.role;
       same.count = worker.count;
+      if (worker.on_failure == OnFailure::Ignore && same.on_failure == OnFailure::Fail) same.on_failure = OnFailure::Ignore;
       return same != worker;
     };
     if (unlike(spec.roles[1])) spec.roles[0].role = Role::Chief;

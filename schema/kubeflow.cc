@@ -324,7 +324,14 @@ class Translation {
     exports.push_back(fmt::format("export PET_RDZV_ENDPOINT={}:{}", said("rdzvHost", "\"${MASTER_ADDR}\""),
                                   said("rdzvPort", "\"${MASTER_PORT}\"")));
     exports.push_back("export PET_RDZV_ID=" + said("rdzvId", "\"${DTRAIN_SUBMISSION}\""));
+    if (const YamlNode* const conf = elastic.find("rdzvConf"); conf != nullptr && !conf->items.empty()) {
+      std::vector<std::string> pairs;
+      for (const YamlNode& one : conf->items) pairs.push_back(one.find("key")->text + "=" + one.find("value")->text);
+      exports.push_back("export PET_RDZV_CONF=" + quoted_for_shell(fmt::format("{}", fmt::join(pairs, ","))));
+    }
     if (const YamlNode* const most = elastic.find("maxRestarts")) exports.push_back("export PET_MAX_RESTARTS=" + most->text);
+    // Kubeflow sets nothing to it, which torchrun takes for no number, and stops.
+    if (const YamlNode* const alone = elastic.find("standalone"); alone != nullptr && as_boolean(*alone) == true) exports.push_back("export PET_STANDALONE=1");
   }
 
   void put_mpi(YamlNode& roles) {

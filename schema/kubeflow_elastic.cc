@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "schema/cluster_env.h"
 #include "schema/kubeflow_command.h"
@@ -20,6 +22,20 @@ std::optional<std::string> said(std::string_view word, std::string_view usual) {
 }
 
 bool is_number(std::string_view word) { return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos; }
+
+// "a=1,b=2" apart; what has no "=" is none of them.
+std::vector<std::pair<std::string, std::string>> pairs_of(std::string_view text) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  while (!text.empty()) {
+    const std::string_view one = text.substr(0, text.find(','));
+    const size_t equals = one.find('=');
+    if (equals == one.npos || equals == 0) return {};
+    pairs.emplace_back(one.substr(0, equals), one.substr(equals + 1));
+    if (one.size() + 1 == text.size()) return {};   // it ends with a comma
+    text.remove_prefix(std::min(one.size() + 1, text.size()));
+  }
+  return pairs;
+}
 
 // What follows `export NAME=`; nothing: it is another line.
 std::optional<std::string_view> exported(std::string_view line, std::string_view name) {
@@ -81,8 +97,19 @@ class LineReader {
     const bool has_all = take("PET_RDZV_BACKEND", "c10d", policy.backend) && take_endpoint(policy) &&
                          take("PET_RDZV_ID", "\"${DTRAIN_SUBMISSION}\"", policy.id);
     if (!has_all) return false;
+    if (const auto word = next("PET_RDZV_CONF")) {
+      const auto text = said(*word, "");
+      if (text && !pairs_of(*text).empty()) {
+        policy.conf = *text;
+        ++at_;
+      }
+    }
     if (const auto word = next("PET_MAX_RESTARTS"); word && is_number(*word)) {
       policy.restarts = *word;
+      ++at_;
+    }
+    if (next("PET_STANDALONE") == "1") {
+      policy.is_standalone = true;
       ++at_;
     }
     return policy.is_given = true;
@@ -135,6 +162,17 @@ void ElasticPolicy::put(const Spec& spec, bool has_master, YamlNode& job) const 
   if (!host.empty()) yaml_put(policy, "rdzvHost", yaml_text(host));
   if (!port.empty()) yaml_put(policy, "rdzvPort", yaml_bare(port));
   if (!id.empty()) yaml_put(policy, "rdzvId", yaml_text(id));
+  if (!conf.empty()) {
+    YamlNode list = yaml_list();
+    for (const auto& [key, value] : pairs_of(conf)) {
+      YamlNode pair = yaml_map();
+      yaml_put(pair, "key", yaml_text(key));
+      yaml_put(pair, "value", yaml_text(value));
+      list.items.push_back(std::move(pair));
+    }
+    yaml_put(policy, "rdzvConf", std::move(list));
+  }
+  if (is_standalone) yaml_put(policy, "standalone", yaml_bare("true"));
   yaml_put(job, "elasticPolicy", std::move(policy));
 }
 
@@ -142,6 +180,7 @@ void ElasticPolicy::add_variables(bool has_master, std::set<std::string, std::le
   names.insert({"PET_NNODES", "PET_NPROC_PER_NODE"});
   if (has_master) names.insert({"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK"});
   if (is_given) names.insert({"PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID"});
+  if (!conf.empty()) names.insert("PET_RDZV_CONF");
 }
 
 }  // namespace dtrain

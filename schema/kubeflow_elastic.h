@@ -15,6 +15,8 @@ struct ElasticPolicy {
   bool is_rank_of_node = false;  // lines make RANK what it is there anyway
   std::string processes;         // of torchrun, as a word; empty: as the Spec says
   std::string backend, host, port, id, restarts;  // of the rendezvous; empty: as Kubeflow has it
+  std::string conf;                               // "timeout=600,read_timeout=60"
+  bool is_standalone = false;
 
   bool operator==(const ElasticPolicy&) const = default;
 

@@ -39,7 +39,6 @@ const Names kContainerSilent{
 const Names kPolicyMissed{"ttlSecondsAfterFinished", "schedulingPolicy"};
 // Nothing of an experiment is left running, whatever cleanPodPolicy says.
 const Names kPolicySilent{"cleanPodPolicy", "managedBy"};
-const Names kElasticMissed{"rdzvConf", "standalone"};
 // Its reader says what they are taken for.
 const Names kElasticSilent{"metrics"};
 const Names kJobMissed{"ttlSecondsAfterFinished"};
@@ -211,7 +210,9 @@ Shape job(ManifestKind kind) {
                                                {"rdzvBackend", text(kSomeText)},
                                                {"rdzvHost", text(kSomeText)},
                                                {"rdzvPort", integer(1, 65535)},
-                                               {"rdzvId", text(kSomeText)}})});
+                                               {"rdzvId", text(kSomeText)},
+                                               {"rdzvConf", list("a list of key and value", map("a map of key and value", {{"key", text(kSomeText), "", true}, {"value", text(kAnyText), "", true}}), 1000, 0)},
+                                               {"standalone", boolean()}})});
       break;
     }
     case ManifestKind::MpiJob:
@@ -285,7 +286,7 @@ void drop_unused(YamlNode& manifest, ManifestKind kind, Missed& missed) {
   YamlNode* const spec = manifest.find("spec");
   dropper.drop(spec, kJobMissed, kJobSilent);
   dropper.drop(below(spec, "runPolicy"), kPolicyMissed, kPolicySilent);
-  dropper.drop(below(spec, "elasticPolicy"), kElasticMissed, kElasticSilent);
+  dropper.drop(below(spec, "elasticPolicy"), {}, kElasticSilent);
   YamlNode* const roles = below(spec, replicas_key(kind));
   if (roles == nullptr) return;
   for (YamlEntry& role : roles->entries) {

@@ -205,11 +205,14 @@ TEST_CASE("keys of processes and of a rendezvous are written as they were read")
     return "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: {" + keys + ", pytorchReplicaSpecs: {Worker: " + pod + "}}}";
   };
   for (const char* keys : {"elasticPolicy: {minReplicas: 2, maxReplicas: 2, rdzvBackend: etcd-v2, rdzvHost: etcd.example, rdzvPort: 2379, rdzvId: it's $1, maxRestarts: 5}",
-                           "nprocPerNode: cpu, elasticPolicy: {minReplicas: 1, rdzvHost: '::1'}", "elasticPolicy: {minReplicas: 1, nProcPerNode: 3}"}) {
+                           "nprocPerNode: cpu, elasticPolicy: {minReplicas: 1, rdzvHost: '::1'}",
+                           "elasticPolicy: {minReplicas: 1, rdzvConf: [{key: timeout, value: '600'}, {key: read_timeout, value: a b}], standalone: true}", "elasticPolicy: {minReplicas: 1, nProcPerNode: 3}"}) {
     CAPTURE(keys);
     const Spec spec = spec_of(job(keys));
     CHECK(difference(to_yaml(spec), to_yaml(spec_of(manifest_of(spec).text))) == "");
   }
+  const Exported manifest = manifest_of(spec_of(job("elasticPolicy: {minReplicas: 1, rdzvConf: [{key: a, value: b=c}]}")));
+  CHECK(has(manifest, "- key: a\n        value: b=c\n"));
 }
 
 TEST_CASE("a gang is elastic where its keys say so, or all of the lines that such keys are read as") {

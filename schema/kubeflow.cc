@@ -274,6 +274,9 @@ class Translation {
     const PodRole* const worker = role("Worker");
     const auto [least, most] = worker_counts(worker);
     const int masters = master == nullptr ? 0 : 1;
+    if (master == nullptr && most > 1 && spec_.find("elasticPolicy") != nullptr) {
+      notes_.push_back("the first worker decides here: Kubeflow ends an elastic job without a Master well as soon as any one of its workers does");
+    }
     put_at(roles, "worker", role_map(worker == nullptr ? *master : *worker, masters + most));
     if (least < most) {
       const YamlNode& policy = *spec_.find("elasticPolicy");

@@ -259,7 +259,9 @@ class Translation {
     const int least = count_of(min, count_of(max, worker->count));
     if (least > said_most) problems_.add(min->place, "spec.elasticPolicy.minReplicas", fmt::format("got {}, and maxReplicas is {}", least, said_most));
     const int most = is_autoscaled_ ? said_most : std::clamp(worker->count, std::min(least, said_most), said_most);
-    if (max != nullptr && most < said_most) notes_.push_back(fmt::format("maxReplicas is for an autoscaler: there are at most {} workers, as replicas says", most));
+    if (max != nullptr && most < said_most) {
+      notes_.push_back(fmt::format("maxReplicas is for an autoscaler: there are at most {} workers, as {} says", most, most > worker->count ? "minReplicas" : "replicas"));
+    }
     if (is_autoscaled_) {
       const std::string workers = least < most ? fmt::format("are from {} to {} workers, as many as there is room for", least, most)
                                                : fmt::format("{} {} worker{}", most == 1 ? "is" : "are", most, most == 1 ? "" : "s");
@@ -412,7 +414,7 @@ void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& probl
   }
   const auto kind = manifest_kind(said->text);
   if (!kind) {
-    problems.add(said->place, "kind", fmt::format("got {}, expected {}", in_quotes(said->text), kJobKinds));
+    problems.add(said->place, "kind", fmt::format("got {}, expected {}{}", in_quotes(said->text), kJobKinds, advice_about(said->text)));
     return;
   }
   normalise_roles(manifest, *kind);
@@ -425,6 +427,9 @@ void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& probl
     notes.push_back(fmt::format("where hosts have such a volume by a path, --set 'train.mounts=[PATH:{}]' says so", volume->substr(volume->rfind(' ') + 1)));
   }
   if (!missed.idle.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(missed.idle, ", ")));
+  if (std::ranges::any_of(missed.idle, [](const std::string& what) { return what.starts_with("livenessProbe "); })) {
+    notes.push_back("what hangs is found by its silence: --set 'train.failure-policy=[{silent-for: 30m, action: restart}]'");
+  }
   check_tree(manifest, manifest_shape(*kind), problems);
   if (!problems.empty()) return;
   if (auto tree = Translation(manifest, *kind, is_autoscaled, given, problems, notes).dtrain_yml()) manifest = std::move(*tree);

@@ -22,20 +22,17 @@ using namespace shapes;
 using Names = std::vector<std::string_view>;
 
 // Of what Kubernetes' API has for a pod and its containers, all that is not read here. A program may depend on the
-// first of each pair; the second is about images, probes and bookkeeping, of which there is nothing here.
+// first of each pair; the second is about images and bookkeeping, of which there is nothing here.
 const Names kPodMissed{
     "initContainers", "ephemeralContainers", "nodeSelector", "nodeName", "affinity", "tolerations",
     "topologySpreadConstraints", "hostname", "subdomain", "hostAliases", "dnsConfig", "priorityClassName", "securityContext", "runtimeClassName", "resourceClaims", "schedulingGates",
-    "activeDeadlineSeconds", "resources"};
+    "activeDeadlineSeconds", "resources", "restartPolicy", "serviceAccountName", "serviceAccount", "imagePullSecrets", "hostNetwork", "schedulerName"};
 const Names kPodSilent{
-    "restartPolicy", "serviceAccountName", "serviceAccount", "automountServiceAccountToken", "imagePullSecrets",
-    "hostNetwork", "hostIPC", "hostPID", "hostUsers", "shareProcessNamespace", "setHostnameAsFQDN", "schedulerName",
-    "enableServiceLinks", "readinessGates", "overhead", "os", "hostnameOverride", "dnsPolicy", "priority",
+    "automountServiceAccountToken", "hostIPC", "hostPID", "hostUsers", "shareProcessNamespace", "setHostnameAsFQDN", "enableServiceLinks", "readinessGates", "overhead", "os", "hostnameOverride", "dnsPolicy", "priority",
     "preemptionPolicy"};
-const Names kContainerMissed{"volumeDevices", "envFrom", "lifecycle", "securityContext"};
+const Names kContainerMissed{"volumeDevices", "envFrom", "lifecycle", "securityContext", "livenessProbe", "readinessProbe", "startupProbe"};
 const Names kContainerSilent{
-    "ports", "imagePullPolicy", "livenessProbe", "readinessProbe", "startupProbe", "terminationMessagePath",
-    "terminationMessagePolicy", "stdin", "stdinOnce", "tty", "resizePolicy", "restartPolicy"};
+    "ports", "imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy", "stdin", "stdinOnce", "tty", "resizePolicy", "restartPolicy"};
 const Names kPolicyMissed{"ttlSecondsAfterFinished", "schedulingPolicy"};
 // Nothing of an experiment is left running, whatever cleanPodPolicy says.
 const Names kPolicySilent{"cleanPodPolicy", "managedBy"};
@@ -78,7 +75,8 @@ class Dropper {
       }
       return true;
     }
-    add(entry.key == "initContainers" ? missed_.lacking : missed_.idle, entry.key, entry.place.line);
+    const bool is_of_template = entry.key == "restartPolicy";   // that of the role counts, in Kubeflow too
+    add(entry.key == "initContainers" ? missed_.lacking : missed_.idle, is_of_template ? "a template's restartPolicy" : entry.key, entry.place.line);
     return true;
   }
   static void add(std::vector<std::string>& to, const std::string& name, int line) {
@@ -239,6 +237,21 @@ std::optional<ManifestKind> manifest_kind(std::string_view kind) {
   if (kind == "PyTorchJob") return ManifestKind::PytorchJob;
   if (kind == "MPIJob") return ManifestKind::MpiJob;
   return std::nullopt;
+}
+
+std::string_view advice_about(std::string_view kind) {
+  if (kind == "JAXJob") {
+    return "; with 'framework: pytorch' a dtrain.yml tells each process MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, as which 'run' may "
+           "export COORDINATOR_ADDRESS, COORDINATOR_PORT, NUM_PROCESSES and PROCESS_ID";
+  }
+  if (kind == "XGBoostJob") {
+    return "; 'kind: PyTorchJob' with pytorchReplicaSpecs tells its processes the same MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK";
+  }
+  if (kind == "PaddleJob") {
+    return "; with 'framework: pytorch' a dtrain.yml runs "
+           "python -m paddle.distributed.launch --master \"$MASTER_ADDR:$MASTER_PORT\" --nnodes \"$WORLD_SIZE\" --rank \"$RANK\" train.py";
+  }
+  return "";
 }
 
 std::string_view replicas_key(ManifestKind kind) {

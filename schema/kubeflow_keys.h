@@ -18,6 +18,9 @@ inline constexpr std::string_view kJobKinds = "TFJob, PyTorchJob or MPIJob";
 
 std::optional<ManifestKind> manifest_kind(std::string_view kind);
 
+// What does instead of a kind of Kubeflow's that is none of them, behind a message; empty: it is something else.
+std::string_view advice_about(std::string_view kind);
+
 // Where a job of that kind has its roles, "tfReplicaSpecs", and the words for them.
 std::string_view replicas_key(ManifestKind kind);
 const std::vector<std::string_view>& role_words(ManifestKind kind);

@@ -21,9 +21,19 @@ namespace {
 
 constexpr size_t kSpecMaxBytes = 512 << 10;
 
+// As RiseML told its files from those of a project.
 bool is_riseml_file(std::string_view file_name) {
   const size_t slash = file_name.rfind('/');
-  return file_name.substr(slash == std::string_view::npos ? 0 : slash + 1) == "riseml.yml";
+  const std::string_view name = file_name.substr(slash == std::string_view::npos ? 0 : slash + 1);
+  return name.starts_with("riseml") && name.ends_with(".yml");
+}
+
+// What RiseML did, and is not done here.
+std::string note_of_tensorboard(const YamlNode& root, const Spec& spec) {
+  const YamlNode* const train = value_of(&root, "train");
+  const bool is_said = value_of(value_of(train, "tensorflow"), "tensorboard") != nullptr;
+  if (spec.framework != Framework::Tensorflow || is_said) return "";
+  return "RiseML started a TensorBoard where nothing is said of one; here --set train.tensorflow.tensorboard=true does";
 }
 
 std::string ask_for(const std::vector<std::string>& undeclared) {
@@ -200,6 +210,7 @@ Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, s
   const std::vector<AddedParameter> added = apply_overrides(
       root, riseml ? options : with_lists_set(root, options), problems);
   SpecReading reading{problems, riseml};
+  if (riseml) reading.notes = options.notes;
   std::string about_lists = riseml ? lists_instead_of_values(root) : "";
   const std::vector<Parameter> variations =
       reading.riseml ? std::vector<Parameter>() : find_variations(root, spec_shape(), problems);
@@ -207,6 +218,9 @@ Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, s
                                  : read_varied(root, variations, added, reading);
   if (problems.empty()) check_members(root, spec, problems);
   if (problems.empty()) check_size(spec, problems);
+  if (reading.notes != nullptr) {
+    if (std::string note = note_of_tensorboard(root, spec); !note.empty()) reading.notes->push_back(std::move(note));
+  }
   const bool only_values_missing = problems.size() == reading.undeclared.size();
   if (!problems.empty() && only_values_missing) hint = ask_for(reading.undeclared);
   if (!problems.empty() && hint.empty()) hint = std::move(about_lists);

@@ -237,7 +237,7 @@ struct ParseOptions {
   std::vector<std::pair<std::string, std::string>> set = {};
   std::vector<std::pair<std::string, std::string>> parameters = {};
   std::vector<Mistake>* mistakes = nullptr;  // what was refused, as facts; may be null
-  std::vector<std::string>* notes = nullptr;  // what of a manifest of Kubernetes means nothing here; may be null
+  std::vector<std::string>* notes = nullptr;  // what of a manifest of Kubernetes means nothing here, or of RiseML something else; may be null
   // Whether who submits has a variable: of a manifest's optional secrets only those are asked for. Empty: there is none.
   std::function<bool(const std::string& name)> is_in_shell = {};
 };
@@ -249,7 +249,7 @@ struct ParseOptions {
 //
 // A text with `apiVersion` is a manifest of Kubeflow (kubeflow.h).
 //
-// A file named riseml.yml keeps RiseML's defaults: ps 1, concurrency 1, the master takes
+// A file named riseml.yml, or riseml-hyper.yml or the like, keeps RiseML's defaults: ps 1, concurrency 1, the master takes
 // train.resources even where workers have their own, and a `tensorflow` section alone turns
 // `framework: tensorflow` on.
 Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options);

@@ -147,8 +147,8 @@ Shape tensorflow() {
             {"chief-task", word({"chief", "master"}),
              "What TF_CONFIG calls the chief; master is TensorFlow 1's word. Left out: chief."},
             {"distributed", distributed(), "The roles of a distributed experiment."},
-            {"horovod", refused("Horovod is not part of this version; use 'framework: command' and "
-                                "start horovodrun in 'run'")}})});
+            {"horovod", refused("mpirun starts Horovod's processes: write 'framework: mpi', 'mpi: {slots: gpu, distributed: {worker: 2}}' and "
+                                "'run: mpirun python train.py'")}})});
 }
 
 Shape mpi() {

@@ -381,6 +381,9 @@ Resources read_resources(const YamlNode& node, const std::string& path, SpecRead
                                        mem->text));
       return resources;
     }
+    if (*plain_mib < kLeastPlainMib && reading.notes != nullptr) {
+      reading.notes->push_back(fmt::format("{}: {} counts MiB, which are too little for any process; write {}GiB for gigabytes", mem_path, mem->text, mem->text));
+    }
     resources.memory_bytes = parse_mib(mem->text).value_or(0);
   } else {
     resources.memory_bytes = parse_memory(mem->text).value_or(0);

@@ -20,6 +20,7 @@ struct SpecReading {
   bool was_read = false;               // all of it, before: no combination need be tried again
   // Placeholders nobody gave a value, sorted, each once: the hint asks for them.
   std::vector<std::string> undeclared = {};
+  std::vector<std::string>* notes = nullptr;   // of what RiseML meant otherwise; null: nobody asks
 };
 
 // The tree was checked by check_tree; refused nodes are read as if left out.

@@ -202,6 +202,28 @@ TEST_CASE("riseml.yml has RiseML's defaults, dtrain.yml its own") {
   CHECK(riseml->concurrency == 1);
 }
 
+TEST_CASE("any riseml*.yml is RiseML's, and what it meant otherwise is said") {
+  const auto notes_of = [](const std::string& keys, const char* file) {
+    std::vector<std::string> notes;
+    ParseOptions options;
+    options.file_name = file;
+    options.notes = &notes;
+    REQUIRE(parse("{project: p1, train: {run: x, " + keys + "}}", options).ok());
+    return notes;
+  };
+  using Notes = std::vector<std::string>;
+  CHECK(parse("{project: p1, train: {run: x}}", {.file_name = "a/riseml-hyper.yml"})->concurrency == 1);
+  CHECK(parse("{project: p1, train: {run: x}}", {.file_name = "riseml/other.yml"})->concurrency == 0);
+  CHECK(notes_of("resources: {cpus: 1, mem: 4, gpus: 0}", "riseml.yml") ==
+        Notes{"train.resources.mem: 4 counts MiB, which are too little for any process; write 4GiB for gigabytes"});
+  CHECK(notes_of("resources: {cpus: 1, mem: 4096, gpus: 0}", "riseml.yml").empty());
+  const std::string tensorboard = "RiseML started a TensorBoard where nothing is said of one; here --set train.tensorflow.tensorboard=true does";
+  CHECK(notes_of("framework: tensorflow", "riseml.yml") == Notes{tensorboard});
+  CHECK(notes_of("tensorflow: {version: 1.5.0}", "riseml_gpu.yml") == Notes{tensorboard});
+  CHECK(notes_of("framework: tensorflow, tensorflow: {tensorboard: false}", "riseml.yml").empty());
+  CHECK(notes_of("framework: tensorflow", "dtrain.yml").empty());
+}
+
 TEST_CASE("riseml.yml takes no list for a value, and says which file does") {
   const std::string yaml =
       "{project: a, train: {framework: tensorflow, tensorflow: {distributed: {worker: [1, 2]}}, run: "

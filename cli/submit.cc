@@ -157,8 +157,12 @@ Result<pb::SubmitHeader> header_again(const Spec& spec, const pb::ShowReply& sho
   return header;
 }
 
-Status take_secrets(const Spec& spec, pb::SubmitHeader& header) {
+Status take_secrets(const Spec& spec, pb::SubmitHeader& header, const std::map<std::string, std::string>& known) {
   for (const std::string& name : spec.env_from_shell) {
+    if (const auto secret = known.find(name); secret != known.end()) {
+      (*header.mutable_secrets())[name] = secret->second;
+      continue;
+    }
     const char* value = std::getenv(name.c_str());
     if (value == nullptr) {
       return Error{Code::InvalidArgument,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "cli/command.h"
@@ -21,8 +22,8 @@ void add_user(pb::SubmitHeader& header);
 // Who types: DTRAIN_USER, or the name of the account.
 std::string user_name();
 
-// The variables that the Spec wants from this shell; InvalidArgument names one that is not set.
-Status take_secrets(const Spec& spec, pb::SubmitHeader& header);
+// The variables that the Spec wants from this shell, but for `known` ones; InvalidArgument names one that is not set.
+Status take_secrets(const Spec& spec, pb::SubmitHeader& header, const std::map<std::string, std::string>& known = {});
 
 // A new submission of the files that an experiment had.
 Result<pb::SubmitHeader> header_again(const Spec& spec, const pb::ShowReply& shown);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -73,6 +74,7 @@ struct Prepared {
   SpecSource source;
   Spec spec;
   std::vector<std::string> notes = {};  // of a manifest
+  std::map<std::string, std::string> secrets = {};  // that its file has
 };
 
 // --env NAME takes the variable from the shell, --env NAME=VALUE sets it, whichever the file says.
@@ -142,6 +144,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   if (options.no_image) set_no_image(parsing);
   TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
   parsing.notes = &prepared.notes;
+  parsing.secrets = &prepared.secrets;
   parsing.is_in_shell = is_in_shell;
   TRY(prepared.spec, parse_spec(prepared.source.yaml, parsing));
   Spec& spec = prepared.spec;
@@ -164,6 +167,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   if (!options.env.empty()) {
     TRY(check_env(options.env, spec));
     add_env(options.env, spec);
+    for (const std::string& name : options.env) prepared.secrets.erase(name);   // the shell's is asked for
     TRY(parsed_again(spec));
   }
   return prepared;
@@ -224,7 +228,7 @@ Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& 
   header.set_spec_yaml(to_yaml(prepared.spec));
   header.set_project_dir(name_of_project(prepared.source.root));
   header.set_rebuild(options.rebuild);
-  TRY(take_secrets(prepared.spec, header));
+  TRY(take_secrets(prepared.spec, header, prepared.secrets));
   return header;
 }
 

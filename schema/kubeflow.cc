@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "schema/kubeflow_fields.h"
 #include "schema/kubeflow_keys.h"
 #include "schema/kubeflow_roles.h"
 #include "schema/quote.h"
@@ -87,18 +88,19 @@ class Translation {
     const bool some_of_shell = std::ranges::any_of(shared_, [](const ContainerVariable& one) {
       return one.source == ContainerVariable::Source::Submitter;
     });
-    std::vector<std::string> of_shell;
+    std::vector<std::string> of_shell, of_file;
     YamlNode environment = some_of_shell ? list_of(shared_.front().place, {}) : map_at(shared_.front().place);
     for (const ContainerVariable& one : shared_) {
       const bool asked = one.source == ContainerVariable::Source::Submitter;
-      if (asked) of_shell.push_back(one.name);
+      if (asked) (given_.secrets.contains(one.name) ? of_file : of_shell).push_back(one.name);
       if (!some_of_shell) {
         put_at(environment, one.name, scalar_at(one.place, one.text, false));
       } else {
         environment.items.push_back(scalar_at(one.place, asked ? one.name : one.name + "=" + one.text, false));
       }
     }
-    if (some_of_shell) notes_.push_back(fmt::format("taken from your shell, not from secrets and maps of a cluster: {}", fmt::join(of_shell, ", ")));
+    if (!of_file.empty()) notes_.push_back(fmt::format("taken from the Secrets of this file, and kept secret: {}", fmt::join(of_file, ", ")));
+    if (!of_shell.empty()) notes_.push_back(fmt::format("taken from your shell, not from secrets and maps of a cluster: {}", fmt::join(of_shell, ", ")));
     put_at(train_, "env", std::move(environment));
   }
 
@@ -420,6 +422,7 @@ void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& probl
   normalise_roles(manifest, *kind);
   const YamlNode* const spec = value_of(&manifest, "spec");
   const bool is_autoscaled = value_of(value_of(spec, "elasticPolicy"), "metrics") != nullptr;
+  put_fields(manifest, *kind);
   Missed missed;
   drop_unused(manifest, *kind, missed);
   if (!missed.lacking.empty()) notes.push_back(fmt::format("not to be had here, and the program may need it: {}", fmt::join(missed.lacking, ", ")));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@ struct GivenBeside {
   std::optional<std::string> image;     // --set train.image: instead of what they say; empty: none, it runs on the host
   std::vector<std::string> parameters;  // whose {{ name }} has a value
   std::function<bool(const std::string& name)> is_in_shell = {};   // as ParseOptions has it
+  std::map<std::string, std::string> secrets = {};   // variables whose values are those of Secrets in its file
 };
 
 // Whether a tree is for Kubernetes: it has `apiVersion`.

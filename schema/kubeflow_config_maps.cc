@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <map>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "schema/kubeflow_yaml.h"
@@ -31,9 +33,34 @@ std::string without_references(const std::string& text) {
   return out;
 }
 
+// As a Secret has its `data`; nothing: it is not written so.
+std::optional<std::string> base64_decoded(std::string_view text) {
+  constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string digits;
+  for (const char c : text) {
+    if (c != '\n' && c != '\r') digits += c;
+  }
+  if (digits.size() % 4 != 0) return std::nullopt;
+  for (int i = 0; i < 2 && digits.ends_with('='); ++i) digits.pop_back();
+  std::string out;
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : digits) {
+    const size_t digit = kBase64.find(c);
+    if (digit == std::string_view::npos) return std::nullopt;
+    bits = (bits << 6 | static_cast<uint32_t>(digit)) & 0xFFFF;
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    out += static_cast<char>(bits >> count & 0xFF);
+  }
+  return out;
+}
+
 class ConfigMaps {
  public:
-  ConfigMaps(const std::vector<YamlNode>& documents, Problems& problems) : problems_(problems) {
+  ConfigMaps(const std::vector<YamlNode>& documents, const std::vector<YamlNode>& secrets, Problems& problems) : problems_(problems) {
+    for (const YamlNode& secret : secrets) add_secret(secret);
     for (const YamlNode& document : documents) {
       Texts& texts = maps_[scalar_text(value_of(document.find("metadata"), "name"))];
       if (document.find("binaryData") != nullptr) with_bytes_.insert(scalar_text(value_of(document.find("metadata"), "name")));
@@ -57,10 +84,38 @@ class ConfigMaps {
       }
     }
   }
-  std::set<std::string> take_used() { return std::move(used_); }
+  TakenOfFile take() { return std::move(taken_); }
 
  private:
+  using Secret = std::map<std::string, std::string>;
+
+  // What is plain text there counts before what is not.
+  void add_secret(const YamlNode& document) {
+    Secret& secret = secrets_[scalar_text(value_of(document.find("metadata"), "name"))];
+    const YamlNode* const plain = document.find("stringData");
+    const YamlNode* const coded = document.find("data");
+    if (plain != nullptr) {
+      for (const YamlEntry& entry : plain->entries) secret.emplace(entry.key, entry.value.text);
+    }
+    if (coded == nullptr) return;
+    for (const YamlEntry& entry : coded->entries) {
+      auto text = base64_decoded(entry.value.text);
+      if (!text) problems_.add(entry.value.place, "", fmt::format("{} of a Secret's data is no base64; stringData takes the text itself", in_quotes(entry.key)));
+      if (text) secret.emplace(entry.key, std::move(*text));
+    }
+  }
+
   void put_into(YamlNode& container) {
+    values_.clear();
+    put_variables(container);
+    for (auto& [name, value] : values_) {
+      const auto [known, is_new] = taken_.values.emplace(name, value);
+      if (is_new || known->second == value) continue;
+      problems_.add(container.place, "", fmt::format("{} is another Secret's here than in the other containers; give the two variables two names", in_quotes(name)));
+    }
+  }
+
+  void put_variables(YamlNode& container) {
     std::vector<YamlNode> variables = take_whole_maps(container);
     YamlNode* env = container.find("env");
     if (env == nullptr && variables.empty()) return;
@@ -77,7 +132,7 @@ class ConfigMaps {
     YamlNode* const source = volume.find("configMap");
     const auto map = maps_.find(scalar_text(value_of(source, "name")));
     if (source == nullptr || map == maps_.end() || with_bytes_.contains(map->first)) return;
-    used_.insert(map->first);
+    taken_.config_maps.insert(map->first);
     YamlNode files = placed(yaml_map(), source->place);
     const YamlNode* const items = value_of(source, "items");
     if (items == nullptr) {
@@ -88,7 +143,7 @@ class ConfigMaps {
         if (found != map->second.end()) {
           yaml_put(files, scalar_text(item.find("path")), placed(yaml_text(found->second->text), found->second->place));
         } else if (!is_true(source->find("optional"))) {
-          add_missing(item.place, map->first, scalar_text(item.find("key")));
+          add_missing(item.place, "ConfigMap", map->first, scalar_text(item.find("key")));
         }
       }
     }
@@ -109,9 +164,16 @@ class ConfigMaps {
     YamlNode* const sources = container.find("envFrom");
     if (sources == nullptr) return variables;
     std::erase_if(sources->items, [&](const YamlNode& source) {
+      if (const auto secret = secrets_.find(scalar_text(value_of(source.find("secretRef"), "name"))); secret != secrets_.end() && source.find("secretRef") != nullptr) {
+        for (const auto& [key, text] : secret->second) {
+          const std::string name = scalar_text(source.find("prefix")) + key;
+          if (kEnvName.accepts(name)) variables.push_back(secret_variable(name, *secret, key, source.place));
+        }
+        return true;
+      }
       const auto found = maps_.find(scalar_text(value_of(source.find("configMapRef"), "name")));
       if (source.find("configMapRef") == nullptr || found == maps_.end()) return false;
-      used_.insert(found->first);
+      taken_.config_maps.insert(found->first);
       for (const auto& [key, text] : found->second) {
         const std::string name = scalar_text(source.find("prefix")) + key;
         if (kEnvName.accepts(name)) variables.push_back(variable(name, *text));   // others Kubernetes passes over, too
@@ -122,12 +184,39 @@ class ConfigMaps {
     return variables;
   }
 
+  YamlNode secret_variable(const std::string& name, const std::pair<const std::string, Secret>& secret, const std::string& key, const Place& place) {
+    const std::string& value = secret.second.at(key);
+    taken_.secrets.insert(secret.first);
+    values_[name] = value;
+    if (value.find('\0') != std::string::npos) problems_.add(place, "", fmt::format("{} of the Secret {} is no text, and can't be a variable", in_quotes(key), in_quotes(secret.first)));
+    YamlNode reference = placed(yaml_map(), place), from = reference, made = reference;
+    yaml_put(reference, "name", placed(yaml_text(secret.first), place));
+    yaml_put(reference, "key", placed(yaml_text(key), place));
+    yaml_put(from, "secretKeyRef", std::move(reference));
+    yaml_put(made, "name", placed(yaml_text(name), place));
+    yaml_put(made, "valueFrom", std::move(from));
+    return made;
+  }
+
   // False: the variable is not there.
   bool fill(YamlNode& entry) {
+    const YamlNode* const asked = value_of(entry.find("valueFrom"), "secretKeyRef");
+    const auto secret = secrets_.find(scalar_text(value_of(asked, "name")));
+    if (asked == nullptr || secret == secrets_.end()) return fill_from_map(entry);
+    const std::string key = scalar_text(value_of(asked, "key"));
+    if (secret->second.contains(key)) {
+      entry = secret_variable(scalar_text(entry.find("name")), *secret, key, entry.place);
+      return true;
+    }
+    if (is_true(value_of(asked, "optional"))) return false;
+    add_missing(asked->place, "Secret", secret->first, key);
+    return true;
+  }
+  bool fill_from_map(YamlNode& entry) {
     const YamlNode* const reference = value_of(entry.find("valueFrom"), "configMapKeyRef");
     const auto map = maps_.find(scalar_text(value_of(reference, "name")));
     if (reference == nullptr || map == maps_.end()) return true;
-    used_.insert(map->first);
+    taken_.config_maps.insert(map->first);
     const std::string key = scalar_text(value_of(reference, "key"));
     const auto found = map->second.find(key);
     if (found != map->second.end()) {
@@ -135,11 +224,11 @@ class ConfigMaps {
       return true;
     }
     if (is_true(value_of(reference, "optional"))) return false;
-    add_missing(reference->place, map->first, key);
+    add_missing(reference->place, "ConfigMap", map->first, key);
     return true;
   }
-  void add_missing(const Place& place, const std::string& map, const std::string& key) {
-    problems_.add(place, "", fmt::format("the ConfigMap {} of this file has no {}", in_quotes(map), in_quotes(key)));
+  void add_missing(const Place& place, const char* kind, const std::string& map, const std::string& key) {
+    problems_.add(place, "", fmt::format("the {} {} of this file has no {}", kind, in_quotes(map), in_quotes(key)));
   }
 
   static YamlNode variable(const std::string& name, const YamlNode& text) { return variable(name, text, text.place); }
@@ -153,15 +242,17 @@ class ConfigMaps {
   Problems& problems_;
   std::map<std::string, Texts> maps_;   // by name
   std::set<std::string> with_bytes_;    // of which some are no texts
-  std::set<std::string> used_;
+  std::map<std::string, Secret> secrets_;
+  std::map<std::string, std::string> values_;   // of the container that is read
+  TakenOfFile taken_;
 };
 
 }  // namespace
 
-std::set<std::string> put_config_maps(const std::vector<YamlNode>& config_maps, YamlNode& job, Problems& problems) {
-  ConfigMaps maps(config_maps, problems);
+TakenOfFile put_config_maps(const std::vector<YamlNode>& config_maps, const std::vector<YamlNode>& secrets, YamlNode& job, Problems& problems) {
+  ConfigMaps maps(config_maps, secrets, problems);
   maps.put_into_all_of(job);
-  return maps.take_used();
+  return maps.take();
 }
 
 }  // namespace dtrain

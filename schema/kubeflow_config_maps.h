@@ -1,8 +1,11 @@
 // What the ConfigMaps of a file hold is put into its job, as Kubernetes would: what containers take from them by `envFrom` and
 // `configMapKeyRef` becomes values, and the `configMap` of a volume is given its texts: `files: {PATH: TEXT}`, and
 // `executable` where they are to be. What is of other maps stays as it is.
+//
+// What containers take from its Secrets stays out of the tree: a `secretKeyRef` is there for each variable, and its value beside it.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,7 +15,12 @@
 
 namespace dtrain {
 
-// The names of those that something was taken from. A key that one of them does not have is a problem.
-std::set<std::string> put_config_maps(const std::vector<YamlNode>& config_maps, YamlNode& job, Problems& problems);
+struct TakenOfFile {
+  std::set<std::string> config_maps, secrets;   // the names of those that something was taken from
+  std::map<std::string, std::string> values;    // of Secrets, by the variable's name
+};
+
+// A key that one of them does not have is a problem.
+TakenOfFile put_config_maps(const std::vector<YamlNode>& config_maps, const std::vector<YamlNode>& secrets, YamlNode& job, Problems& problems);
 
 }  // namespace dtrain

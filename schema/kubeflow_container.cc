@@ -126,6 +126,8 @@ std::string word_of_field(std::string_view field, const PodNames& names) {
   }
   if (!field.starts_with(kLabels) || !field.ends_with("']")) return "";
   const std::string_view label = field.substr(kLabels.size(), field.size() - kLabels.size() - 2);
+  if (label == "operator-name") return fmt::format("\"{}\"", names.controller);
+  if (label == "job-role") return fmt::format("\"{}\"", names.job_role);
   if (label == "job-name") return fmt::format("\"{}\"", names.job);
   if (label == "replica-type") return fmt::format("\"{}\"", names.role);
   return label == "replica-index" ? fmt::format("\"{}\"", names.index) : "";

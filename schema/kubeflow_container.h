@@ -31,6 +31,8 @@ struct PodNames {
   std::string job;    // "mnist"
   std::string role;   // "worker"
   std::string index;  // from 0, as a shell finds it
+  std::string controller = {};  // "tfjob-controller"
+  std::string job_role = {};    // "master", as a shell finds it; empty: it has no such label
 };
 
 // Goes to where an image begins; elsewhere there is no such place.

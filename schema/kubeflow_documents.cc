@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <utility>
 
 #include "schema/kubeflow.h"
@@ -43,7 +42,8 @@ std::vector<YamlNode> without_lists(std::vector<YamlNode> documents) {
 
 }  // namespace
 
-std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problems& problems, std::vector<std::string>& notes) {
+std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problems& problems, std::vector<std::string>& notes,
+                                        std::map<std::string, std::string>& secrets) {
   documents = without_lists(std::move(documents));
   if (documents.empty()) return YamlNode();
   if (documents.size() == 1) return std::move(documents.front());
@@ -52,10 +52,10 @@ std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problem
     problems.add(std::max(no_manifest->place, documents[1].place), "", "a second document starts here; a file holds one");
     return std::nullopt;
   }
-  std::vector<YamlNode> jobs, others, config_maps;
+  std::vector<YamlNode> jobs, others, config_maps, of_secrets;
   for (YamlNode& document : documents) {
     const std::string kind = kind_of(document);
-    (manifest_kind(kind) ? jobs : kind == "ConfigMap" ? config_maps : others).push_back(std::move(document));
+    (manifest_kind(kind) ? jobs : kind == "ConfigMap" ? config_maps : kind == "Secret" ? of_secrets : others).push_back(std::move(document));
   }
   for (size_t i = 1; i < jobs.size(); ++i) {
     problems.add(jobs[i].place, "",
@@ -64,9 +64,12 @@ std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problem
                              shown(jobs[i]), shown(jobs[0]), jobs[0].place.line));
   }
   if (jobs.size() > 1) return std::nullopt;
-  const auto used = jobs.empty() ? std::set<std::string>() : put_config_maps(config_maps, jobs[0], problems);
+  TakenOfFile taken = jobs.empty() ? TakenOfFile() : put_config_maps(config_maps, of_secrets, jobs[0], problems);
+  secrets = std::move(taken.values);
+  std::erase_if(config_maps, [&](const YamlNode& other) { return taken.config_maps.contains(name_of(other)); });
+  std::erase_if(of_secrets, [&](const YamlNode& other) { return taken.secrets.contains(name_of(other)); });
   std::ranges::move(config_maps, std::back_inserter(others));
-  std::erase_if(others, [&](const YamlNode& other) { return kind_of(other) == "ConfigMap" && used.contains(name_of(other)); });
+  std::ranges::move(of_secrets, std::back_inserter(others));
   std::ranges::sort(others, {}, [](const YamlNode& other) { return other.place.line; });
   std::vector<std::string> words;
   for (const YamlNode& other : others) words.push_back(fmt::format("{} (line {})", shown(other), other.place.line));

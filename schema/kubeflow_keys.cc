@@ -152,7 +152,7 @@ Shape environment_entry() {
                    {{"secretKeyRef", reference},
                     {"configMapKeyRef", reference},
                     {"fieldRef", map("a map of fieldPath", {{"apiVersion", text(kAnyText)}, {"fieldPath", text(kField), "", true}})},
-                    {"resourceFieldRef", refused("amounts of resources can't be asked for here; write the value")}})}});
+                    {"resourceFieldRef", refused("the container's resources don't say it; write the value")}})}});
 }
 
 Shape container() {

@@ -161,6 +161,8 @@ class Reader {
   PodNames names_of(std::string_view word) const {
     PodNames names{job_, std::string(word), "0"};
     for (char& letter : names.role) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    names.controller = kind_ == ManifestKind::TfJob ? "tfjob-controller" : kind_ == ManifestKind::PytorchJob ? "pytorchjob-controller" : "mpijob-controller";
+    if (word == "Chief" || word == "Master") names.job_role = "master";
     if (word == "Chief" || word == "Master" || word == "Launcher") return names;
     const YamlNode* const roles = spec_.find(replicas_key(kind_));
     const auto is_there = [&](std::string_view role) {
@@ -168,6 +170,8 @@ class Reader {
       return roles->find(role) != nullptr && (replicas == nullptr || replicas->text != "0");
     };
     const bool from_master = kind_ != ManifestKind::MpiJob && word == "Worker" && !is_there("Chief") && !is_there("Master");
+    // Of workers alone the first has the label, but for PyTorch's.
+    if (from_master && kind_ == ManifestKind::TfJob) names.job_role = "$([ $((${DTRAIN_REPLICA##*.})) -ne 0 ] || echo master)";
     names.index = from_master ? "$((${DTRAIN_REPLICA##*.}))" : "$((${DTRAIN_REPLICA##*.} - 1))";
     return names;
   }

@@ -228,8 +228,10 @@ Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, s
 }
 
 // --set train.run is what the containers run, --set train.image in which image; other settings are about the dtrain.yml that the manifest comes to.
-Spec read_as_manifest(YamlNode root, const ParseOptions& options, std::vector<std::string> notes, Problems& problems, std::string& hint) {
+Spec read_as_manifest(YamlNode root, const ParseOptions& options, std::vector<std::string> notes, std::map<std::string, std::string> secrets,
+                      Problems& problems, std::string& hint) {
   GivenBeside given;
+  given.secrets = std::move(secrets);
   ParseOptions set = options, unset = options;
   set.file_name = unset.file_name = "dtrain.yml";
   std::erase_if(set.set, [&](const auto& one) {
@@ -249,6 +251,7 @@ Spec read_as_manifest(YamlNode root, const ParseOptions& options, std::vector<st
   Spec spec = read_root(std::move(root), unset, problems, hint);
   if (!problems.empty()) return spec;
   if (options.notes != nullptr) *options.notes = std::move(notes);
+  if (options.secrets != nullptr) *options.secrets = std::move(given.secrets);
   if (set.set.empty()) return spec;
   const std::string yaml = to_yaml(spec);
   std::optional<YamlNode> meant = parse_yaml(yaml, problems.add_source("--set"), problems);
@@ -260,14 +263,15 @@ Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& pro
   std::optional<std::vector<YamlNode>> documents = parse_yaml_documents(yaml, 0, problems);
   if (!documents) return {};
   std::vector<std::string> notes;
-  std::optional<YamlNode> root = choose_document(std::move(*documents), problems, notes);
+  std::map<std::string, std::string> secrets;
+  std::optional<YamlNode> root = choose_document(std::move(*documents), problems, notes, secrets);
   if (!root) return {};
   if (root->kind == YamlNode::Kind::Null && options.set.empty()) {
     problems.add({}, "", "the file is empty");
     hint = "dtrain init writes one to start from";
     return {};
   }
-  return is_manifest(*root) ? read_as_manifest(std::move(*root), options, std::move(notes), problems, hint)
+  return is_manifest(*root) ? read_as_manifest(std::move(*root), options, std::move(notes), std::move(secrets), problems, hint)
                             : read_root(std::move(*root), options, problems, hint);
 }
 

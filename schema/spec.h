@@ -240,6 +240,7 @@ struct ParseOptions {
   std::vector<std::string>* notes = nullptr;  // what of a manifest of Kubernetes means nothing here, or of RiseML something else; may be null
   // Whether who submits has a variable: of a manifest's optional secrets only those are asked for. Empty: there is none.
   std::function<bool(const std::string& name)> is_in_shell = {};
+  std::map<std::string, std::string>* secrets = nullptr;  // values of those of env_from_shell that a manifest's file itself has; may be null
 };
 
 // Every problem of the text, in file order, one line each:

@@ -162,6 +162,18 @@ TEST_CASE("what is optional and not there is left out, as in Kubernetes") {
                                           "taken from your shell, not from secrets and maps of a cluster: URL, MUST"});
 }
 
+TEST_CASE("values of the file's own Secrets go beside what is shown") {
+  std::map<std::string, std::string> secrets;
+  ParseOptions options;
+  options.secrets = &secrets;
+  options.set = {{"train.run", "b"}};
+  const auto spec = parse_spec(text_of(TESTDATA "/kubeflow/good/secrets.yaml"), options);
+  if (!spec.ok()) FAIL(spec.error().message);
+  CHECK(spec->env_from_shell == std::vector<std::string>{"HF_TOKEN", "WANDB_API_KEY", "WANDB_USER", "OTHER"});
+  CHECK(secrets == std::map<std::string, std::string>{{"HF_TOKEN", "hf_1"}, {"WANDB_API_KEY", "s3cret $(A)"}, {"WANDB_USER", "anna"}});
+  for (const auto& [name, value] : secrets) CHECK(to_yaml(*spec).find(value) == std::string::npos);
+}
+
 TEST_CASE("a volume of a ConfigMap of the same file is its files") {
   const auto file = [](const std::string& volume, const std::string& mounts, const std::string& map = "data: {run.sh: \"echo 'it {{ x }}'\\n\", lr: \"0.1\"}") {
     return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n" + map +

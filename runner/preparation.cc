@@ -32,6 +32,7 @@ namespace {
 constexpr const char* kPortVariable = "DTRAIN_PORT";
 constexpr const char* kImageDirectoryVariable = "DTRAIN_IMAGE_DIR";
 constexpr const char* kDataInImage = "/data";
+constexpr const char* kOutputInImage = "/output";   // as RiseML had it
 constexpr const char* kProgramInImage = "/.dtrain/dtrain";
 
 Result<Seat> seat_from(const pb::SeatInfo& info) {
@@ -272,11 +273,26 @@ Result<std::vector<std::string>> argv_of(const LaunchSite& site, const Spec& spe
   return std::vector<std::string>{program, "train"};
 }
 
-// What of the host is seen in an image: what is asked for; where results and data sets are, by the paths that they have outside, and data
-// sets below /data, too.
-ImageRoot image_root(const UsedImage& image, const Spec& spec, const PlacedOutputs& outputs) {
+bool is_at_or_below(const fs::path& path, const fs::path& directory) {
+  return std::mismatch(directory.begin(), directory.end(), path.begin(), path.end()).first == directory.end();
+}
+
+// Neither over what is seen there as it was asked for, nor in its way.
+void show_where_free(const LaunchSite& site, HostMount more, ImageRoot& root) {
+  const bool is_taken = is_at_or_below(site.home, more.path) || std::ranges::any_of(root.shown, [&](const HostMount& shown) {
+    return is_at_or_below(shown.path, more.path) || is_at_or_below(more.path, shown.path);
+  });
+  if (!is_taken) root.shown.push_back(std::move(more));
+}
+
+// What of the host is seen in an image: what is asked for; where results and data sets are, by the paths that they have outside, and
+// as /output and below /data, too.
+ImageRoot image_root(const LaunchSite& site, const UsedImage& image, const Spec& spec, const PlacedOutputs& outputs) {
   ImageRoot root{image.files.string(), spec.mounts};
-  if (!outputs.directory.empty()) root.shown.push_back({outputs.directory, outputs.directory});
+  if (!outputs.directory.empty()) {
+    root.shown.push_back({outputs.directory, outputs.directory});
+    show_where_free(site, {outputs.directory, kOutputInImage}, root);
+  }
   if (const std::string path = outputs.resumed.empty() ? resumed_path(spec) : outputs.resumed; !path.empty()) {
     root.shown.push_back({path, path, true});
   }
@@ -347,7 +363,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   if (!commands) return std::optional<LaunchRecord>();
   inputs.python = commands->python;
   if (commands->image) {
-    file.image = image_root(*commands->image, what.spec, outputs);
+    file.image = image_root(site, *commands->image, what.spec, outputs);
     inputs.inherited = environment_in_image(commands->image->config, site.inherited);
     inputs.inherited[kImageDirectoryVariable] = commands->image->config.directory;
     if (!what.spec.data.empty()) inputs.data_dir = kDataInImage;

@@ -219,3 +219,30 @@ TEST_CASE("what can't be had in an image is refused, and where none can be fetch
   const Output without = cluster.run({"train", "--no-image"}, project);
   CHECK_MESSAGE(without.code == 0, without.all());
 }
+
+TEST_CASE("what is written to /output in an image, as RiseML had it, is what the experiment wrote, unless another place is seen there") {
+  ImageScene scene;
+  if (const std::string lacking = tiny_image_unavailable(); !lacking.empty()) return say_skipped(lacking);
+  make_tiny_image(scene.files);
+  fs::create_directories(scene.files / "output");
+  write_file(scene.files / "output/of_the_image", "");
+  Cluster& cluster = scene.cluster;
+  const fs::path project =
+      cluster.project("p", {{"riseml.yml", "project: p\ntrain:\n  image: " + scene.files.string() +
+                                               "\n  resources: {cpus: 0.1, mem: 32}\n  run: 'ls /output; echo result > /output/model'\n"}});
+  const Output train = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  const Output listed = cluster.run({"output", "ls", "1"}, project);
+  CHECK_MESSAGE(listed.out.find("model\n") != std::string::npos, listed.all());
+  CHECK(read_file(project / "runs/1/model") == "result\n");
+  CHECK(!says(train, "of_the_image"));
+  const fs::path own = cluster.folder() / "own";
+  fs::create_directories(own);
+  for (const std::string place : {"/output", "/output/below"}) {
+    const Output mounted = cluster.run({"train", "--set", "train.mounts=['" + own.string() + ":" + place + "']", "--set",
+                                        "train.run=echo mine > " + place + "/model"}, project);
+    REQUIRE_MESSAGE(mounted.code == 0, mounted.all());
+    CHECK(read_file(own / "model") == "mine\n");
+    fs::remove(own / "model");
+  }
+}

@@ -13,6 +13,16 @@ namespace dtrain::runner {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+Status write_script(const fs::path& path, const std::string& text) {
+  TRY(write_file(path, text));
+  if (::chmod(path.c_str(), 0700) != 0) return errno_error("make " + path.string() + " executable", errno);
+  return ok();
+}
+
+}  // namespace
+
 bool is_mpi_gang(const Spec& spec, const Seat& seat) {
   return spec.framework == Framework::Mpi && (seat.replica.role == Role::Launcher || seat.replica.role == Role::Worker);
 }
@@ -26,24 +36,25 @@ std::string mpi_name(const ReplicaId& worker) {
 Status write_mpi_files(const fs::path& directory, const std::string& link, const fs::path& program,
                        const fs::path& project, const Spec& spec, const std::vector<Seat>& gang) {
   std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) return errno_error("make " + directory.string(), error.value());
-  std::string open_mpi, hydra, workers;
+  const fs::path lists = mpi_lists(directory);
+  fs::create_directories(lists, error);
+  if (error) return errno_error("make " + lists.string(), error.value());
+  std::string open_mpi, hydra, workers, discover = "#!/bin/sh\n";
   for (const Seat& seat : gang) {
     if (seat.replica.role != Role::Worker) continue;
     const std::string name = mpi_name(seat.replica);
     const int slots = processes_in(spec, seat);
     open_mpi += fmt::format("{} slots={}\n", name, slots);
     hydra += fmt::format("{}:{}\n", name, slots);
+    discover += fmt::format("echo {}:{}\n", name, slots);
     workers += fmt::format("{} {} {}\n", name, seat.address, seat.port);
   }
-  TRY(write_file(directory / "hostfile", open_mpi));
+  TRY(write_file(lists / "hostfile", open_mpi));
+  TRY(write_script(lists / "discover_hosts.sh", discover));
   TRY(write_file(directory / "hostfile-hydra", hydra));
   TRY(write_file(directory / "workers", workers));
-  const fs::path agent = directory / "agent";
-  TRY(write_file(agent, fmt::format("#!/bin/sh\nexec {} mpi-agent {} -- \"$@\"\n", shell_quoted(program.string()),
-                                    shell_quoted((directory / "workers").string()))));
-  if (::chmod(agent.c_str(), 0700) != 0) return errno_error("make " + agent.string() + " executable", errno);
+  TRY(write_script(directory / "agent", fmt::format("#!/bin/sh\nexec {} mpi-agent {} -- \"$@\"\n", shell_quoted(program.string()),
+                                                    shell_quoted((directory / "workers").string()))));
   for (const auto& [path, target] : {std::pair(mpi_working_directory(directory.string()), project), std::pair(link, directory)}) {
     (void)::unlink(path.c_str());
     if (::symlink(target.c_str(), path.c_str()) != 0) return errno_error("make " + path, errno);
@@ -57,6 +68,8 @@ std::string mpi_directory(const std::string& submission, const ExperimentId& exp
   const std::string whose = fmt::format("directory of {} of {}", to_string(experiment), submission);
   return fmt::format("/dev/shm/dtrain-mpi-{}-{}", to_hex(sha256(whose)).substr(0, 16), attempt);
 }
+
+fs::path mpi_lists(const fs::path& directory) { return directory / "lists"; }
 
 std::string mpi_working_directory(const std::string& directory) { return directory + "/project"; }
 
@@ -85,7 +98,7 @@ std::map<std::string, std::string> mpi_env(const std::string& directory, const s
   const std::string agent = directory + "/agent", hydra = directory + "/hostfile-hydra";
   std::map<std::string, std::string> env = {{"OMPI_MCA_plm_rsh_agent", agent},
                                             {"OMPI_MCA_plm_rsh_no_tree_spawn", "1"},   // workers have no agent
-                                            {"OMPI_MCA_orte_default_hostfile", directory + "/hostfile"},
+                                            {"OMPI_MCA_orte_default_hostfile", mpi_lists(directory).string() + "/hostfile"},
                                             {"OMPI_MCA_orte_tmpdir_base", mpi_launcher_files(directory)},
                                             {"HYDRA_LAUNCHER", "rsh"},
                                             {"HYDRA_LAUNCHER_EXEC", agent},

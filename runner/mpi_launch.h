@@ -24,6 +24,9 @@ std::string mpi_directory(const std::string& submission, const ExperimentId& exp
 // each, below the link: the launcher's working directory where that is, else that of a worker.
 std::string mpi_working_directory(const std::string& directory);
 
+// What Kubeflow's operator has in /etc/mpi: `hostfile` as Open MPI reads it, and `discover_hosts.sh`, which prints NAME:SLOTS.
+std::filesystem::path mpi_lists(const std::filesystem::path& directory);
+
 // Writes hostfiles and the agent, which calls `program`, to `directory`, and makes `link` and what is for `project`.
 Status write_mpi_files(const std::filesystem::path& directory, const std::string& link,
                        const std::filesystem::path& program, const std::filesystem::path& project, const Spec& spec,

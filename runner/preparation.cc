@@ -34,6 +34,7 @@ constexpr const char* kImageDirectoryVariable = "DTRAIN_IMAGE_DIR";
 constexpr const char* kDataInImage = "/data";
 constexpr const char* kOutputInImage = "/output";   // as RiseML had it
 constexpr const char* kProgramInImage = "/.dtrain/dtrain";
+constexpr const char* kMpiListsInImage = "/etc/mpi";   // as Kubeflow has it
 
 Result<Seat> seat_from(const pb::SeatInfo& info) {
   Seat seat;
@@ -410,6 +411,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     if (commands->image) {
       file.image.shown.push_back({files.string(), files.string()});
       file.image.shown.push_back({program.string(), kProgramInImage, true});
+      show_where_free(site, {mpi_lists(files).string(), kMpiListsInImage, true}, file.image);
       program = kProgramInImage;
     }
     TRY(make_mpi_directory(program, what, files, inputs.mpi_directory, file.replicas));

@@ -285,6 +285,25 @@ TEST_CASE("ranks start in the image, which may be all the files of the host") {
   }
 }
 
+TEST_CASE("in an image the lists of hosts that Kubeflow has lie where it has them") {
+  if (::geteuid() != 0) return say_skipped("only root may see all the files of the host in an image");
+  if (mpiruns().empty() || mpiruns().front().find("openmpi") == std::string::npos) {
+    return say_skipped("Open MPI is not installed");
+  }
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = cluster.project(
+      yaml("\n    - /etc/mpi/discover_hosts.sh\n    - mpirun.openmpi --hostfile /etc/mpi/hostfile -n 4 sh -c 'echo ran $DTRAIN_REPLICA'",
+           "  image: /\n"));
+  const Output train = cluster.run({"train"}, project);
+  if (says(train, "images can't be used here")) return say_skipped("no image can be entered here");
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  const std::string log = cluster.log_of("1.launcher");
+  CHECK_MESSAGE(log.starts_with("1-worker-1:2\n1-worker-2:2\n"), log);
+  const std::multiset<std::string> expected = {"1.worker.1", "1.worker.1", "1.worker.2", "1.worker.2"};
+  CHECK_MESSAGE(ran(train) == expected, train.out);
+}
+
 TEST_CASE("ranks on two hosts begin where mpirun does, which is elsewhere on each") {
   Network network(2);
   if (!network.unavailable().empty()) return say_skipped(network.unavailable());

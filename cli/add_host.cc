@@ -18,6 +18,7 @@
 #include "cli/words.h"
 #include "schema/config.h"
 #include "schema/engine_read.h"
+#include "schema/needed_glibc.h"
 #include "schema/shell_words.h"
 #include "schema/small_file.h"
 
@@ -36,7 +37,7 @@ dir=${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/hosts/$name
 mkdir -p "$dir"
 cd "$dir"
 tar -xf -
-./dtrain version > /dev/null || { echo "this dtrain does not run there" >&2; exit 1; }
+./dtrain version > /dev/null || { echo "this dtrain does not run there" >&2; exit 71; }
 if [ -f pid ] && grep -q "$name.key" "/proc/$(cat pid)/cmdline" 2> /dev/null; then
   kill "$(cat pid)"
   while [ -d "/proc/$(cat pid)" ]; do sleep 0.1; done
@@ -56,6 +57,8 @@ until grep -q "^joined the daemon" log; do
   sleep 0.2
 done
 )sh";
+
+constexpr int kDoesNotRun = 71;
 
 // What is sent: files of $2, one of $3. $1 is SSH, with its options.
 constexpr const char* kSend = R"sh(programs=$2 keys=$3 target=$4 name=$5 script=$6
@@ -105,7 +108,11 @@ Result<int> add(const NewHost& host, const CommandContext& context) {
     (void)connection.revoke(back).ok();
     if (!joined.ok()) return joined;
     return Error{Code::Unavailable, fmt::format("{} did not become a host; its key is revoked", host.target),
-                 fmt::format("it has to reach {}: --address, or `listen:` in config.yml, says another address", reply.daemon())};
+                 *joined == kDoesNotRun
+                     ? fmt::format("dtrain of this machine takes glibc {} or later there, and a processor of the same kind; with a dtrain that was "
+                                   "built there, dtrain hosts invite {} has it join",
+                                   needed_glibc(), name)
+                     : fmt::format("it has to reach {}: --address, or `listen:` in config.yml, says another address", reply.daemon())};
   }
   fmt::print("{} has joined. When that machine starts anew, revoke its key and add it again, or have systemd start its "
              "runner there\n",

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <utility>
 
-#include "runner/process.h"
 #include "schema/clock.h"
 #include "schema/fd.h"
 
@@ -38,19 +38,24 @@ bool read_until(int64_t deadline_ms, int pipe, std::string& said) {
 }  // namespace
 
 Result<Answer> ask_program(const std::vector<std::string>& argv, const Environment& env, int64_t limit_ms) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("run " + argv.front(), errno);
-  const Fd output(ends[0]);
-  Fd write_end(ends[1]);
   SpawnRequest request;
   request.argv = argv;
   request.env = env;
+  auto answer = ask_program(std::move(request), limit_ms);
+  if (answer.ok() || answer.error().code == Code::ResourceExhausted) return answer;
+  return Error{Code::FailedPrecondition, answer.error().message, ""};
+}
+
+Result<Answer> ask_program(SpawnRequest request, int64_t limit_ms) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("run " + request.argv.front(), errno);
+  const Fd output(ends[0]);
+  Fd write_end(ends[1]);
   request.output_fd = write_end.get();
   request.die_with_parent = true;
   auto child = spawn(request);
   write_end.reset();
-  if (!child.ok() && child.error().code == Code::ResourceExhausted) return std::move(child).error();
-  if (!child.ok()) return Error{Code::FailedPrecondition, child.error().message, ""};
+  if (!child.ok()) return std::move(child).error();
   Answer answer;
   const int64_t deadline_ms = boottime_ms() + limit_ms;
   const bool ended = read_until(deadline_ms, output.get(), answer.said);

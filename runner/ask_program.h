@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runner/environment.h"
+#include "runner/process.h"
 #include "schema/result.h"
 
 namespace dtrain::runner {
@@ -18,5 +19,7 @@ struct Answer {
 // It is killed when it has not answered by `limit_ms`, with all it started: FailedPrecondition "no answer in 10 s", as
 // is what kept it from running. ResourceExhausted: no process or descriptor left.
 Result<Answer> ask_program(const std::vector<std::string>& argv, const Environment& env, int64_t limit_ms);
+// Likewise, but what kept it from running is the error of spawn(). `request` names no output.
+Result<Answer> ask_program(SpawnRequest request, int64_t limit_ms);
 
 }  // namespace dtrain::runner

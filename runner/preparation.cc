@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "runner/ask_program.h"
 #include "runner/carried_outputs.h"
 #include "runner/cleanup.h"
 #include "runner/command.h"
@@ -19,6 +20,7 @@
 #include "runner/python.h"
 #include "schema/expand.h"
 #include "schema/hosts_test.h"
+#include "schema/needed_glibc.h"
 #include "schema/quote.h"
 #include "schema/random_id.h"
 #include "schema/resume.h"
@@ -34,6 +36,7 @@ constexpr const char* kImageDirectoryVariable = "DTRAIN_IMAGE_DIR";
 constexpr const char* kDataInImage = "/data";
 constexpr const char* kOutputInImage = "/output";   // as RiseML had it
 constexpr const char* kProgramInImage = "/.dtrain/dtrain";
+constexpr int64_t kBeginsMs = 20'000;
 constexpr const char* kMpiListsInImage = "/etc/mpi";   // as Kubeflow has it
 
 Result<Seat> seat_from(const pb::SeatInfo& info) {
@@ -313,6 +316,26 @@ void show_driver(const LaunchSite& site, LaunchRecord& file) {
   }
 }
 
+// Workers are dtrain's own program, and so is what mpirun calls.
+Status check_runs_in_image(const fs::path& program, const std::string& files, const std::string& name, const fs::path& layer) {
+  SpawnRequest request;
+  request.argv = {kProgramInImage, "version"};
+  request.image = {files, {{program.string(), kProgramInImage, true}}};
+  request.image_layer = layer;
+  const auto answer = ask_program(std::move(request), kBeginsMs);
+  remove_layer(layer);
+  if (answer.ok() && answer->succeeded) return ok();
+  const bool is_refused = !answer.ok() && answer.error().code == Code::PermissionDenied;   // of another kind of processor, say
+  if (!answer.ok() && answer.error().code != Code::NotFound && !is_refused) return answer.error();
+  const std::string said = answer.ok() ? answer->said.substr(0, answer->said.find('\n')) : is_refused ? answer.error().message : "";
+  const std::string what = said.empty() ? name + " has none"
+                           : said.find("GLIBC_") != std::string::npos
+                               ? name + " has an older one"
+                               : fmt::format("in {} dtrain does not run: {}", name, said);
+  return Error{Code::FailedPrecondition, fmt::format("framework: mpi takes an image with glibc {} or later; {}", needed_glibc(), what),
+               "take a newer image, or --no-image with what the hosts have"};
+}
+
 // See mpi_launch.h.
 Status make_mpi_directory(const fs::path& program, const Understood& what, const fs::path& directory,
                           const std::string& link, std::vector<ReplicaLaunch>& replicas) {
@@ -409,6 +432,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     const fs::path files = directory.path() / "mpi";
     fs::path program = site.programs / "dtrain";
     if (commands->image) {
+      TRY(check_runs_in_image(program, file.image.files, what.spec.image, directory.path() / "begins"));
       file.image.shown.push_back({files.string(), files.string()});
       file.image.shown.push_back({program.string(), kProgramInImage, true});
       show_where_free(site, {mpi_lists(files).string(), kMpiListsInImage, true}, file.image);

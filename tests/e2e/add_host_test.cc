@@ -61,6 +61,27 @@ TEST_CASE("a Ctrl-C in the middle takes back what was begun") {
   CHECK(facts(cluster.run({"hosts", "--json"}))["invited"].empty());
 }
 
+TEST_CASE("where dtrain does not run it is said which C library it takes, and not that of addresses") {
+  Cluster cluster;
+  fs::create_directories(cluster.home());
+  write_file(cluster.home() / "config.yml", "listen: 127.0.0.1:0\n");
+  // What came over there is taken by an old loader.
+  const fs::path ssh = cluster.folder() / "ssh", programs = cluster.folder() / "programs";
+  fs::create_directories(programs);
+  write_file(programs / "tar", "#!/bin/sh\ncat > /dev/null\nprintf '#!/bin/sh\\necho ./dtrain: version GLIBC_2.99 not found >&2\\nexit 1\\n' > dtrain\n"
+                               "chmod +x dtrain\n");
+  fs::permissions(programs / "tar", fs::perms::owner_all);
+  write_file(ssh, "export XDG_STATE_HOME='" + (cluster.folder() / "far state").string() + "' PATH=\"" + programs.string() +
+                      ":$PATH\"\neval \"$2\"\n");
+  cluster.env["DTRAIN_SSH"] = "sh " + ssh.string();
+  const Output failed = cluster.run({"hosts", "add", "old", "--address", "10.0.0.1"});
+  CHECK(failed.code == 1);
+  CHECK_MESSAGE(failed.err.find("GLIBC_2.99 not found") != std::string::npos, failed.err);
+  CHECK_MESSAGE(failed.err.find("takes glibc 2.") != std::string::npos, failed.err);
+  CHECK_MESSAGE(failed.err.find("--address") == std::string::npos, failed.err);
+  CHECK(facts(cluster.run({"hosts", "--json"}))["invited"].empty());
+}
+
 TEST_CASE("what can't be reached becomes no host, and its key is ended") {
   SshScene scene;
   if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);

@@ -16,6 +16,7 @@
 #include "tests/support/facts.h"
 #include "tests/support/network.h"
 #include "tests/support/skipped.h"
+#include "tests/support/tiny_image.h"
 
 using namespace dtrain::tests;
 
@@ -302,6 +303,21 @@ TEST_CASE("in an image the lists of hosts that Kubeflow has lie where it has the
   CHECK_MESSAGE(log.starts_with("1-worker-1:2\n1-worker-2:2\n"), log);
   const std::multiset<std::string> expected = {"1.worker.1", "1.worker.1", "1.worker.2", "1.worker.2"};
   CHECK_MESSAGE(ran(train) == expected, train.out);
+}
+
+TEST_CASE("an image without a C library that dtrain runs with is refused in one line, with what to do") {
+  if (const std::string lacking = tiny_image_unavailable(); !lacking.empty()) return say_skipped(lacking);
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path files = cluster.folder() / "image";
+  make_tiny_image(files);
+  const fs::path project = cluster.project(yaml("mpirun true", "  image: " + files.string() + "\n"));
+  const Output train = cluster.run({"train"}, project);
+  CHECK(train.code == 1);
+  CHECK_MESSAGE(train.all().find("framework: mpi takes an image with glibc 2.") != std::string::npos, train.all());
+  CHECK_MESSAGE(train.all().find(" or later; " + files.string() + " has none; take a newer image, or --no-image") != std::string::npos,
+                train.all());
+  CHECK(cluster.log_of("1.worker.1").empty());
 }
 
 TEST_CASE("ranks on two hosts begin where mpirun does, which is elsewhere on each") {

@@ -294,7 +294,7 @@ std::string output_json(const std::string& id, const std::string& directory,
                       {"size_bytes", file.size_bytes},
                       {"link_to", file.link_to.empty() ? Json() : Json(file.link_to)}});
   }
-  return line_of({{"id", id}, {"output_dir", directory}, {"files", std::move(listed)}});
+  return line_of({{"id", id}, {"output_dir", directory.empty() ? Json() : Json(directory)}, {"files", std::move(listed)}});
 }
 
 std::string check_json(const std::string& file, const Spec* spec, const std::vector<Mistake>& mistakes,

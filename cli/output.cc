@@ -1,4 +1,4 @@
-// output path | ls | cp: what an experiment wrote to its OUTPUT_DIR.
+// output path | ls | cp: what an experiment wrote to its OUTPUT_DIR, and what a replica left elsewhere.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "cli/fetch_outputs.h"
 #include "cli/json_output.h"
 #include "cli/kubeflow_names.h"
+#include "cli/left_files.h"
 #include "cli/redial.h"
 #include "cli/remote.h"
 #include "cli/remote_outputs.h"
@@ -108,22 +109,43 @@ void tell_left_out(const std::vector<std::string>& whys) {
   for (const std::string& why : whys) fmt::print(stderr, "left out: {}\n", on_one_line(why));
 }
 
-Result<int> list(const OutputOptions& options, const CommandContext& context) {
-  TRY(Output output, find_output(options.id, context));
-  TRY(const Listing listing, files_of(output));
-  if (context.json) {
-    fmt::print("{}", output_json(output.id, output.directory.string(), listing.files));
-    return 0;
-  }
+void print_files(const std::vector<OutputFile>& files, const std::string& where) {
   uint64_t count = 0, total = 0;
-  for (const OutputFile& file : listing.files) {
+  for (const OutputFile& file : files) {
     const bool is_link = !file.link_to.empty();
     fmt::print("{:>10}  {}{}\n", is_link ? "link" : human_size(file.size_bytes), on_one_line(file.path),
                is_link ? " -> " + on_one_line(file.link_to) : "");
     count += is_link ? 0 : 1;
     total += file.size_bytes;
   }
-  fmt::print("{} in {}: {}\n", human_count(count, "file"), output.directory.string(), human_size(total));
+  fmt::print("{} in {}: {}\n", human_count(count, "file"), where, human_size(total));
+}
+
+bool names_replica(const std::string& id) {
+  const auto pattern = parse_id_pattern(id);
+  return pattern.ok() && pattern->names_replicas();
+}
+
+Result<int> list_of_replica(const std::string& id, const CommandContext& context) {
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  TRY(const LeftFilesList left, list_left(connection, id));
+  if (context.json) {
+    fmt::print("{}", output_json(left.replica, "", left.files));
+  } else {
+    print_files(left.files, fmt::format("the work directory of {} on {}", left.replica, left.host_name));
+  }
+  return 0;
+}
+
+Result<int> list(const OutputOptions& options, const CommandContext& context) {
+  if (names_replica(options.id)) return list_of_replica(options.id, context);
+  TRY(Output output, find_output(options.id, context));
+  TRY(const Listing listing, files_of(output));
+  if (context.json) {
+    fmt::print("{}", output_json(output.id, output.directory.string(), listing.files));
+    return 0;
+  }
+  print_files(listing.files, output.directory.string());
   tell_left_out(listing.left_out);
   return 0;
 }
@@ -164,15 +186,34 @@ Result<int> copy_from_there(Output output, const std::vector<fs::path>& paths, c
   return 0;
 }
 
+// All of it, in a folder of its own.
+fs::path target_of(const OutputOptions& options, const std::string& id) {
+  if (!options.to.empty()) return options.to;
+  return options.files.empty() ? "output-" + id : ".";
+}
+
+Result<int> copy_of_replica(const OutputOptions& options, const CommandContext& context) {
+  std::vector<std::string> paths;
+  for (const std::string& name : options.files) {
+    TRY(const fs::path path, path_within(name, options.id));
+    paths.push_back(path == "." ? "" : path.string());
+  }
+  if (paths.empty()) paths.emplace_back();
+  const fs::path target = target_of(options, options.id);
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  for (const std::string& path : paths) TRY(copy_left(connection, options.id, path, target, options.force));
+  fmt::print("copied to {}\n", target.string());
+  return 0;
+}
+
 Result<int> copy(const OutputOptions& options, const CommandContext& context) {
+  if (names_replica(options.id)) return copy_of_replica(options, context);
   TRY(Output output, find_output(options.id, context));
   std::vector<fs::path> paths;
   for (const std::string& name : options.files) {
     TRY(paths.emplace_back(), path_within(name, output.id));
   }
-  fs::path target = options.to.empty() ? fs::path(".") : fs::path(options.to);
-  // All of it, in a folder of its own.
-  if (paths.empty() && options.to.empty()) target = "output-" + output.id;
+  const fs::path target = target_of(options, output.id);
   if (is_elsewhere()) return copy_from_there(std::move(output), paths, target, options.force, context);
   std::error_code failed;
   std::vector<fs::path> sources;
@@ -181,7 +222,7 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
     if (path != ".") {
       if (!fs::exists(fs::symlink_status(output.directory / path, failed))) {
         return Error{Code::NotFound, fmt::format("{} has no '{}' in its output", output.id, path.string()),
-                     fmt::format("dtrain output ls {} lists what is there", output.id)};
+                     fmt::format("dtrain output ls {} lists what is there; of a replica, as dtrain status {} names it, what it left elsewhere", output.id, output.id)};
       }
       sources.push_back(output.directory / path);
       continue;
@@ -204,6 +245,7 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
 Run declare_output(Options& options, CommandContext& context) {
   auto typed = std::make_shared<OutputOptions>();
   const char* which = "an experiment (4) or member (4.2); left out: the newest of this project";
+  const char* which_or_replica = "an experiment (4) or member (4.2); a replica (4.worker.1): what it left elsewhere; left out: the newest of this project";
   options.subcommand("path", "print the directory", [&](Options& path) -> Run {
     path.id(typed->id, which);
     path.json(context);
@@ -218,12 +260,12 @@ Run declare_output(Options& options, CommandContext& context) {
     };
   });
   options.subcommand("ls", "list its files", [&](Options& ls) -> Run {
-    ls.id(typed->id, which);
+    ls.id(typed->id, which_or_replica);
     ls.json(context);
     return [typed, &context] { return list(*typed, context); };
   });
   options.subcommand("cp", "copy files here", [&](Options& cp) -> Run {
-    cp.positional("ID", typed->id, which);
+    cp.positional("ID", typed->id, which_or_replica);
     cp.positionals("FILE", typed->files, "files or folders of it; left out: all, into output-ID/");
     cp.text("-t,--to", typed->to, "into this directory instead", "DIR");
     cp.flag("-f,--force", typed->force, "overwrite what is there");

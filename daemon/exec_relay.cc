@@ -36,6 +36,7 @@ Status check_command(const pb::ExecStart& start) {
 
 Status check_start(const pb::ExecInput& first) {
   if (first.has_start()) return check_command(first.start());
+  if (first.has_left()) return ok();
   if (!first.has_forward()) return Error{Code::InvalidArgument, "the first message must be the command", ""};
   if (first.forward().port() <= kPortMost) return ok();
   return Error{Code::InvalidArgument, fmt::format("there is no port {}", first.forward().port()), ""};
@@ -56,6 +57,11 @@ pb::ToRunner opening(const std::string& session, const Replica& replica, const p
     exec.set_replica(to_string(replica.id));
     exec.set_attempt(replica.attempt);
     *exec.mutable_start() = first.start();
+  } else if (first.has_left()) {
+    pb::LeftOpen& left = *message.mutable_left();
+    left.set_session(session);
+    left.set_replica(to_string(replica.id));
+    *left.mutable_what() = first.left();
   } else {
     pb::ForwardOpen& forward = *message.mutable_forward();
     forward.set_session(session);
@@ -65,6 +71,10 @@ pb::ToRunner opening(const std::string& session, const Replica& replica, const p
     forward.set_hears_end(first.forward().hears_end());
   }
   return message;
+}
+
+const std::string& id_in(const pb::ExecInput& first) {
+  return first.has_start() ? first.start().id() : first.has_left() ? first.left().id() : first.forward().id();
 }
 
 }  // namespace
@@ -99,7 +109,7 @@ void ExecRelay::on_input(const std::shared_ptr<PersonStream>& person, const Pers
     return;
   }
   const auto found = sessions_.find(session_id);
-  if (found == sessions_.end() || message.has_start() || message.has_forward()) return;
+  if (found == sessions_.end() || message.has_start() || message.has_forward() || message.has_left()) return;
   Session& session = *found->second;
   if (session.host_stream) return session.host_stream->send(std::move(message));
   if (session.waiting.size() == kWaitingMost) {
@@ -111,11 +121,12 @@ void ExecRelay::on_input(const std::shared_ptr<PersonStream>& person, const Pers
 Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, const Person& who, std::string& session_id,
                        const pb::ExecInput& first) {
   TRY(check_start(first));
-  const std::string& id = first.has_start() ? first.start().id() : first.forward().id();
+  const std::string& id = id_in(first);
   TRY(const IdPattern pattern, parse_id_pattern(id));
   TRY(const auto known, scheduler_.find(pattern.experiment));
-  const auto named = exec_target(known, pattern);
-  const bool only_looks = named.ok() && first.has_forward() && shows_curves(*named->replica, *known.submission, first.forward().port());
+  const auto named = first.has_left() ? placed_target(known, pattern) : exec_target(known, pattern);
+  const bool only_looks =
+      first.has_left() || (named.ok() && first.has_forward() && shows_curves(*named->replica, *known.submission, first.forward().port()));
   if (!only_looks) TRY(may_change(who, *known.submission, first.has_start() ? "exec" : "port-forward", id));
   TRY(const ExecTarget target, named);
   const auto host = scheduler_.model().hosts.find(target.replica->seat.host);
@@ -125,7 +136,7 @@ Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, const Person
     return Error{Code::FailedPrecondition,
                  fmt::format("{} is out of reach: {} is not connected at present", replica,
                              host == scheduler_.model().hosts.end() ? "its host" : host->second.name),
-                 "training there goes on; dtrain hosts shows when it is back"};
+                 "dtrain hosts shows when it is back; what trains there goes on"};
   }
   pb::ExecStarted started;
   started.set_replica(replica);
@@ -141,7 +152,7 @@ Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, const Person
   TRY(session_id, random_id());
   auto session = std::make_shared<Session>(loop_, person);
   session->host = host->first;
-  session->is_connection = first.has_forward();
+  session->is_connection = !first.has_start();
   session->started = std::move(started);
   session->patience.expires_after(kClaimPatience);
   session->patience.async_wait([this, id = session_id](boost::system::error_code error) {

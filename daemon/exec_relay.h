@@ -1,4 +1,4 @@
-// Between who runs a command beside a replica, or has a connection to its port, and the host that has it: each such session is two streams, whose messages
+// Between who runs a command beside a replica, or has a connection to its port, or fetches what it left, and the host that has it: each such session is two streams, whose messages
 // are passed on as they come. How much is on its way, the two ends keep to themselves (schema/exec_limits.h).
 #pragma once
 
@@ -41,7 +41,7 @@ class ExecRelay {
     std::shared_ptr<PersonStream> person;
     std::shared_ptr<HostStream> host_stream = nullptr;   // null: not claimed yet
     HostId host = {};
-    bool is_connection = false;                          // to a port, else a command
+    bool is_connection = false;                          // to a port or to files, else a command
     pb::ExecStarted started = {};
     std::vector<pb::ExecInput> waiting = {};             // for whoever claims it
     bool ended = false;

@@ -62,4 +62,14 @@ Result<ExecTarget> exec_target(const Scheduler::Known& known, const IdPattern& p
   return does_not_run(pattern, first, first_replica);
 }
 
+Result<ExecTarget> placed_target(const Scheduler::Known& known, const IdPattern& pattern) {
+  TRY(check_exists(known, pattern));
+  for (const Experiment* experiment : known.experiments) {
+    for (const Replica& replica : experiment->replicas) {
+      if (pattern.matches(replica.id) && !replica.seat.host.hex.empty()) return ExecTarget{&replica, 0};
+    }
+  }
+  return Error{Code::FailedPrecondition, to_string(pattern) + " has never begun on a host", ""};
+}
+
 }  // namespace dtrain::daemon

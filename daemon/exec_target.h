@@ -16,4 +16,7 @@ struct ExecTarget {
 // FailedPrecondition: none of them runs, and why not.
 Result<ExecTarget> exec_target(const Scheduler::Known& known, const IdPattern& pattern);
 
+// The first that has, or had, a host, whether it runs or not. FailedPrecondition: none of them.
+Result<ExecTarget> placed_target(const Scheduler::Known& known, const IdPattern& pattern);
+
 }  // namespace dtrain::daemon

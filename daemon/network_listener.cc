@@ -23,7 +23,7 @@ constexpr auto kRetry = std::chrono::seconds(1);
 constexpr int kHandshakeMs = 10'000;
 // A runner has one stream, and beside it a fetch, outputs that it carries, commands and forwarded connections; who was
 // refused comes again within a second.
-constexpr int kStreamsMax = 16 + kExecsMost + kForwardsMost, kIdleMs = 60'000;
+constexpr int kStreamsMax = 16 + kExecsMost + kForwardsMost + kLeftsMost, kIdleMs = 60'000;
 // Of a host that has gone without a word, as gRPC sees it; and how often a runner may ask, see runner/link.cc.
 constexpr int kAliveEveryMs = 20'000, kAliveWithinMs = 20'000, kAskedEveryMs = 5'000;
 

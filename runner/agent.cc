@@ -67,6 +67,7 @@ Agent::~Agent() {
   deletes_no_more_ = true;
   for (const auto& [session, exec] : std::exchange(execs_, {})) exec->drop();
   for (const auto& [session, forward] : std::exchange(forwards_, {})) forward->drop();
+  for (const auto& [session, left] : std::exchange(lefts_, {})) left->drop();
 }
 
 Status Agent::adopt() {
@@ -237,6 +238,8 @@ void Agent::on_message(const pb::ToRunner& message) {
       return on_exec(message.exec());
     case pb::ToRunner::kForward:
       return on_forward(message.forward());
+    case pb::ToRunner::kLeft:
+      return on_left(message.left());
     case pb::ToRunner::WHAT_NOT_SET:
       return;  // of a newer daemon
   }
@@ -334,6 +337,11 @@ void Agent::on_forward(const pb::ForwardOpen& open) {
     return forward->refuse({Code::FailedPrecondition, open.replica() + " does not run any more", ""});
   }
   forward->start(static_cast<uint16_t>(open.port()), address_, open.hears_end());
+}
+
+void Agent::on_left(const pb::LeftOpen& open) {
+  const auto left = make_session(lefts_, kLeftsMost, "people fetch what replicas left", open.session());
+  if (left) left->start(ends_, site_.work(), site_.inherited, open);
 }
 
 void Agent::on_launch(const pb::Launch& message) {

@@ -14,6 +14,7 @@
 
 #include "runner/exec_session.h"
 #include "runner/forward_session.h"
+#include "runner/left_session.h"
 #include "runner/held_launch.h"
 #include "runner/outbox.h"
 #include "runner/usage.h"
@@ -86,6 +87,7 @@ class Agent {
   void copies_later();
   void on_exec(const pb::ExecOpen& open);
   void on_forward(const pb::ForwardOpen& open);
+  void on_left(const pb::LeftOpen& open);
   template <typename Session>
   using Sessions = std::map<std::string, std::shared_ptr<Session>>;   // by what the daemon calls them
   // Null: it is there already, was refused, or nobody can be called back.
@@ -127,6 +129,7 @@ class Agent {
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;
   Sessions<ExecSession> execs_;
   Sessions<ForwardSession> forwards_;
+  Sessions<LeftSession> lefts_;
   UsageMonitor usage_;
   boost::asio::steady_timer renew_timer_;
   boost::asio::steady_timer old_work_timer_;

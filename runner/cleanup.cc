@@ -173,7 +173,7 @@ Result<ReleasedWork> release_work(const LaunchRecord& launch, const LaunchDir& d
     fmt::print(stderr, "{}\n", errno_error("touch " + place.string(), errno).message);
   }
   std::string text =
-      fmt::format("left {}, kept 7 days in {}", left->empty() ? "outputs" : *left, place.string());
+      fmt::format("left {}, kept 7 days in {} (dtrain output cp {})", left->empty() ? "outputs" : *left, place.string(), to_string(id));
   if (!collected.not_copied.empty()) text += "; not collected: " + first_of(collected.not_copied);
   if (!lacking.empty()) text += "; " + lacking;
   return ReleasedWork{std::move(text), true};

@@ -184,6 +184,7 @@ void ExecSession::on_input(const pb::ExecInput& message) {
       return;
     case pb::ExecInput::kStart:
     case pb::ExecInput::kForward:
+    case pb::ExecInput::kLeft:
     case pb::ExecInput::WHAT_NOT_SET:
       return;
   }

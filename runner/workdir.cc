@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <map>
 #include <system_error>
@@ -209,11 +211,11 @@ Result<Copied> read_copied(const fs::path& place) {
   return errno_error("look at " + copied_of(place).native(), errno);
 }
 
-// Sums what is left by the names at the top of the work directory.
+// Sums what is left by the names at the top of the work directory, and lists it for whoever wants it.
 class LeftBehind {
  public:
-  LeftBehind(const Copied& copied, const std::set<std::string>& taken)
-      : copied_(copied), taken_(taken) {}
+  LeftBehind(const Copied& copied, const std::set<std::string>& taken, std::vector<LeftFiles::File>* files = nullptr)
+      : copied_(copied), taken_(taken), files_(files) {}
 
   // `original`: the tree a copy was made from, else -1: everything below `directory` counts.
   // `path`: of `directory`, empty or with a slash at its end.
@@ -265,13 +267,18 @@ class LeftBehind {
       }
       return add(below.get(), original_below.get(), whole + '/');
     }
-    // Links weigh nothing, and an overlay marks deleted names with devices.
-    if (!S_ISREG(st.st_mode)) return ok();
+    // An overlay marks deleted names with devices.
+    if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) return ok();
     struct stat before {};
-    const bool as_it_was = original >= 0 &&
-                           ::fstatat(original, name, &before, AT_SYMLINK_NOFOLLOW) == 0 &&
-                           before.st_size == st.st_size && copied_.has(st);
-    if (!as_it_was) bytes_[top_of(whole)] += static_cast<uint64_t>(st.st_size);
+    const bool was_there = original >= 0 && ::fstatat(original, name, &before, AT_SYMLINK_NOFOLLOW) == 0 && before.st_size == st.st_size;
+    if (copied_.has(st) && (original < 0 ? files_ != nullptr : was_there)) return ok();
+    if (S_ISREG(st.st_mode)) bytes_[top_of(whole)] += static_cast<uint64_t>(st.st_size);   // links weigh nothing
+    if (files_ == nullptr) return ok();
+    LeftFiles::File file{whole, static_cast<uint64_t>(st.st_size)};
+    std::array<char, PATH_MAX> target;
+    const ssize_t got = S_ISLNK(st.st_mode) ? ::readlinkat(directory, name, target.data(), target.size()) : 0;
+    if (got > 0) file.link_to.assign(target.data(), static_cast<size_t>(got));
+    files_->push_back(std::move(file));
     return ok();
   }
 
@@ -282,6 +289,7 @@ class LeftBehind {
 
   const Copied copied_;
   const std::set<std::string>& taken_;
+  std::vector<LeftFiles::File>* const files_;
   std::map<std::string, uint64_t> bytes_;
 };
 
@@ -302,6 +310,20 @@ Result<std::string> left_behind(const fs::path& place, const fs::path& tree,
   LeftBehind left(copied, taken);
   TRY(left.add(upper ? upper.get() : project.get(), original.get(), ""));
   return left.text();
+}
+
+Result<LeftFiles> left_files(const fs::path& place) {
+  std::error_code error;
+  LeftFiles left;
+  left.folder = fs::is_directory(upper_of(place), error) ? upper_of(place) : project_of(place);
+  const Fd folder(::open(left.folder.c_str(), kOpenDirectory));
+  if (!folder) return errno_error("open " + left.folder.native(), errno);
+  TRY(const Copied copied, read_copied(place));
+  const std::set<std::string> none;
+  LeftBehind all(copied, none, &left.files);
+  TRY(all.add(folder.get(), -1, ""));
+  std::ranges::sort(left.files, {}, &LeftFiles::File::path);
+  return left;
 }
 
 }  // namespace dtrain::runner

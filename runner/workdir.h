@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runner/trees.h"
 #include "schema/result.h"
@@ -55,6 +56,18 @@ Result<Workdir> make_empty_view(const std::filesystem::path& place);
 Result<std::string> left_behind(const std::filesystem::path& place,
                                 const std::filesystem::path& tree,
                                 const std::set<std::string>& taken = {});
+
+// The same by their paths, with links, in order; what it was made of need not be there any more.
+struct LeftFiles {
+  struct File {
+    std::string path;
+    uint64_t bytes = 0;
+    std::string link_to = {};   // of a link
+  };
+  std::filesystem::path folder;   // that they are in
+  std::vector<File> files;
+};
+Result<LeftFiles> left_files(const std::filesystem::path& place);
 
 // Both need no more than the path, so that a later runner can call them, and are no-ops when there
 // is nothing (left) to do. unmount_view keeps what was written, in <place>/upper or

@@ -15,6 +15,8 @@ inline constexpr size_t kExecCommandBytesMax = 96 << 10;
 // At once on one host. Each is a call beside the daemon's stream.
 inline constexpr size_t kExecsMost = 32;
 inline constexpr size_t kForwardsMost = 256;
+// At once on a host: of those who fetch what replicas left.
+inline constexpr size_t kLeftsMost = 8;
 // Of one `dtrain port-forward`: a host hears of a new one before it has heard that others have ended.
 inline constexpr size_t kForwardsOfOneMost = kForwardsMost - 32;
 

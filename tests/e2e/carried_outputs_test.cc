@@ -92,6 +92,50 @@ train:
   CHECK_MESSAGE(status.out.find("not carried") != std::string::npos, status.out);
 }
 
+TEST_CASE("what a replica left in its working directory on another host is listed, and copied from there, also while it runs") {
+  BlindHost scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start();
+  Cluster& cluster = scene.cluster;
+  const fs::path gate = cluster.folder() / "gate";
+  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+  const fs::path project = cluster.project("project", {{"dtrain.yml", "project: p\ntrain:\n  resources: {cpus: 0.1, mem: 32}\n  run:\n"
+                                                                      "    - mkdir -p ckpt/1; head -c 3000000 /dev/urandom > ckpt/1/model; cksum < ckpt/1/model\n"
+                                                                      "    - ln -s 1/model ckpt/last; echo saved; cat '" + gate.string() + "'\n"},
+                                                       {"sent", "sent\n"}});
+  const auto train = cluster.start({"train", "--host", "far"}, project);
+  train->wait_for("saved");
+  const Output early = cluster.run({"output", "ls", "1.train"}, project);
+  CHECK_MESSAGE(early.out.find("1 file in the work directory of 1.train on far: 2.9 MB\n") != std::string::npos, early.all());
+  std::ofstream(gate) << "go\n";
+  const Output ended = train->wait();
+  REQUIRE_MESSAGE(ended.code == 0, ended.all());
+  const Output status = cluster.run({"status", "1"}, project);
+  CHECK_MESSAGE(status.out.find("(dtrain output cp 1.train)") != std::string::npos, status.out);
+
+  const Json listed = facts(cluster.run({"output", "ls", "1.train", "--json"}, project))["files"];
+  REQUIRE(listed.size() == 2);
+  CHECK(listed[0]["path"] == "ckpt/1/model");
+  CHECK(listed[1]["link_to"] == "1/model");
+  const Output copied = cluster.run({"output", "cp", "1.train", "ckpt/1"}, project);
+  REQUIRE_MESSAGE(copied.code == 0, copied.all());
+  const Output sum = run({.argv = {"/bin/sh", "-c", "cksum < 1/model"}, .directory = project, .env = {}, .netns = {}});
+  CHECK_MESSAGE(ended.out.find(sum.out.substr(0, sum.out.find('\n'))) != std::string::npos, sum.all());
+  const Output twice = cluster.run({"output", "cp", "1.train", "ckpt/1"}, project);
+  CHECK(twice.code == 2);
+  CHECK_MESSAGE(twice.err.find("./1 exists") != std::string::npos, twice.err);
+  CHECK(cluster.run({"output", "cp", "1.train", "ckpt/1", "-f"}, project).code == 0);
+  REQUIRE(cluster.run({"output", "cp", "1.train"}, project).code == 0);
+  CHECK(fs::read_symlink(project / "output-1.train/ckpt/last") == "1/model");
+  CHECK(!fs::exists(project / "output-1.train/sent"));
+  const Output none = cluster.run({"output", "cp", "1.train", "sent", "-t", "elsewhere"}, project);
+  CHECK(none.code == 2);
+  CHECK_MESSAGE(none.err.find("1.train has left no 'sent'") != std::string::npos, none.err);
+  const Output named = cluster.run({"output", "cp", "1", "ckpt"}, project);
+  CHECK(named.code == 2);
+  CHECK_MESSAGE(named.err.find("1 has no 'ckpt' in its output") != std::string::npos, named.err);
+}
+
 TEST_CASE("what starts again on such a host finds what was written before, and nothing stays there when it is over") {
   BlindHost scene;
   if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());

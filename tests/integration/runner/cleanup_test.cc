@@ -258,7 +258,8 @@ TEST_CASE("what was collected is not left, and what was not there is said") {
   test::write_file(ended.work / "x.bin", "xxxx");
   test::write_file(ended.work / "x.txt", "xx");
   CHECK(ended.release().value() ==
-        "left 2 B in x.txt, kept 7 days in " + ended.place().string() + "; outputs that were not there: nosuch");
+        "left 2 B in x.txt, kept 7 days in " + ended.place().string() +
+            " (dtrain output cp 7.train); outputs that were not there: nosuch");
   CHECK(test::read_file(ended.out / "ckpt/best/a") == "a");
   CHECK(test::read_file(ended.out / "x.bin") == "xxxx");
   CHECK(!fs::exists(ended.out / "x.txt"));

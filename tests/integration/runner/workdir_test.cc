@@ -119,6 +119,34 @@ TEST_CASE("what a replica left is summed by name, before and after unmounting") 
   }
 }
 
+TEST_CASE("what a replica left is listed by its paths, also when the tree is gone") {
+  for (const auto kind : {WorkdirKind::Overlay, WorkdirKind::Copy}) {
+    if (!possible(kind)) continue;
+    CAPTURE(std::string(to_string(kind)));
+    Host host;
+    const auto view = make_view(host.tree, host.place, kind);
+    REQUIRE(view.ok());
+    write_file(view->cwd / "ckpt/1/model", std::string(30, 'm'));
+    fs::create_symlink("1/model", view->cwd / "ckpt/last");
+    fs::remove(view->cwd / "data/set");
+    append(view->cwd / "train.py", "#");
+    const auto size = fs::file_size(view->cwd / "train.py");
+    REQUIRE(unmount_view(host.place).ok());
+    fs::remove_all(host.tree);
+    const auto left = left_files(host.place);
+    REQUIRE(left.ok());
+    REQUIRE(left->files.size() == 3);
+    CHECK(left->files[0].path == "ckpt/1/model");
+    CHECK(left->files[0].bytes == 30);
+    CHECK(left->files[1].path == "ckpt/last");
+    CHECK(left->files[1].link_to == "1/model");
+    CHECK(left->files[2].path == "train.py");
+    CHECK(left->files[2].bytes == size);
+    CHECK(fs::exists(left->folder / "ckpt/1/model"));
+    REQUIRE(release_view(host.place).ok());
+  }
+}
+
 TEST_CASE("what is mounted in a work directory is said to be left, and nobody looks into it") {
   Host host;
   const auto view = make_view(host.tree, host.place, WorkdirKind::Copy);

@@ -12,6 +12,7 @@
 #include "cli/list_filter.h"
 #include "cli/newest.h"
 #include "cli/remote.h"
+#include "cli/submit.h"
 #include "cli/words.h"
 #include "schema/clock.h"
 #include "schema/ids.h"
@@ -49,6 +50,7 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::KillRequest request;
   request.set_force(options.force);
+  request.set_user(user_name());
   TRY(const auto ids, without_ranges(options.ids, connection));
   for (const std::string& id : ids) request.add_ids(id);
   if (options.ids.empty()) {

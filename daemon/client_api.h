@@ -133,7 +133,7 @@ class ClientApi : public pb::Client::CallbackService {
   Status check_each_whole(const Person& person, const google::protobuf::RepeatedPtrField<std::string>& ids, std::string_view verb);
   Status suspend(const Person& person, const pb::SuspendRequest& request, pb::SuspendReply& reply);
   Status add_states(pb::SuspendReply& reply);
-  Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);
+  Status kill_one(const std::string& id, bool force, const std::string& by, pb::KillReply::Item& item);
   Status hosts(pb::HostsReply& reply);
   Status check_listens() const;
   Status invite(const pb::InviteRequest& request, pb::InviteReply& reply);

@@ -43,10 +43,11 @@ grpc::ServerUnaryReactor* ClientApi::Suspend(grpc::CallbackServerContext* contex
 // All or none: that the second word is a mistake must not be found out after the first is dead.
 Status ClientApi::kill(const Person& person, const pb::KillRequest& request, pb::KillReply& reply) {
   TRY(check_each_whole(person, request.ids(), "kill"));
+  const std::string& by = person.user.empty() ? request.user() : person.user;
   for (const auto& id : request.ids()) {
     pb::KillReply::Item& item = *reply.add_items();
     item.set_id(id);
-    TRY(kill_one(id, request.force(), item));
+    TRY(kill_one(id, request.force(), by, item));
   }
   return ok();
 }
@@ -124,7 +125,7 @@ Status ClientApi::add_states(pb::SuspendReply& reply) {
   return ok();
 }
 
-Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Item& item) {
+Status ClientApi::kill_one(const std::string& id, bool force, const std::string& by, pb::KillReply::Item& item) {
   TRY(const IdPattern pattern, parse_id_pattern(id));
   if (parts_.scheduler.unreadable().contains(pattern.experiment.number)) {
     item.set_already_over(true);
@@ -147,7 +148,7 @@ Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Ite
     return ok();
   }
   item.set_message(out_of_reach(parts_.scheduler.model(), pattern.experiment));
-  parts_.scheduler.handle(KillWanted{pattern.experiment, force});
+  parts_.scheduler.handle(KillWanted{pattern.experiment, force, by});
   return ok();
 }
 

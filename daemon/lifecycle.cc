@@ -54,15 +54,16 @@ void on_submitted(Turn& turn, const Submitted& event) {
 }
 
 // Killing is idempotent; once an outcome is fixed only the force of it can still change.
-void kill_one(Turn& turn, const ExperimentId& id, bool with_set, bool force) {
+void kill_one(Turn& turn, const ExperimentId& id, const KillWanted& event) {
   Experiment* experiment = turn.touch(id);
   if (experiment == nullptr) return;
   if (!experiment->outcome) {
-    fix_outcome(turn, *experiment, State::Killed, nullptr, "killed");
-    experiment->outcome->with_set = with_set;
+    const bool by_another = !event.by.empty() && event.by != experiment->submission->user;
+    fix_outcome(turn, *experiment, State::Killed, nullptr, by_another ? "killed by " + event.by : "killed");
+    experiment->outcome->with_set = event.id != id;
   }
-  if (force) experiment->stop_forced = true;
-  settle(turn, *experiment, force);
+  if (event.force) experiment->stop_forced = true;
+  settle(turn, *experiment, event.force);
 }
 
 void on_kill(Turn& turn, const KillWanted& event) {
@@ -70,7 +71,7 @@ void on_kill(Turn& turn, const KillWanted& event) {
     stop_unreadable(turn, event.id.number, event.force);
     return end_awaited_unreadable(turn, event.id.number);
   }
-  for (const ExperimentId& id : live_of(turn.model, event.id)) kill_one(turn, id, event.id != id, event.force);
+  for (const ExperimentId& id : live_of(turn.model, event.id)) kill_one(turn, id, event);
 }
 
 // Its `max-duration` counts anew when it goes on, and its slot in its set is another's once it has nothing any more.

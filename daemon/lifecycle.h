@@ -21,7 +21,7 @@ namespace dtrain::daemon {
 
 // Durable before this event: the submission itself. Its experiments are in their first state.
 struct Submitted { std::shared_ptr<const Submission> submission; };
-struct KillWanted { ExperimentId id; bool force = false; };   // member 0 of a set: every member
+struct KillWanted { ExperimentId id; bool force = false; std::string by = {}; };   // member 0 of a set: every member; by whom, empty: not known
 // Likewise. What it has placed ends in order, and it is placed again once somebody says so.
 struct SuspendWanted { ExperimentId id; bool suspended = true; };
 struct HostConnected { Host host; std::vector<HeldReplicaFact> held; };   // Hello

@@ -157,6 +157,8 @@ TEST_CASE("what is another's is seen, and ended or changed by its owner and by a
   CHECK(says(people.as("bert", {"kill"}, project), "there is nothing to kill"));
   CHECK(people.as("boss", {"kill", "1"}).code == 0);
   CHECK(people.as("anna", {"wait", "1"}).code == 130);
+  CHECK(says(people.as("anna", {"why", "1"}), "killed by boss"));
+  CHECK(!says(people.as("anna", {"why", "2"}), "killed by"));
   CHECK(people.as("boss", {"users", "invite", "carl"}, people.keys).code == 0);
   CHECK(facts(people.as("carl", {"users", "--json"}))["you"] == "carl");
 }

@@ -99,9 +99,9 @@ MUTANTS = [
      "      if (kept != claim.others_may_use.end()) kept->second -= room_of(seat);\n",
      "      (void)kept;\n"),
     ("an outcome is changed by a later kill", TABLE,
-     "  if (!experiment->outcome) fix_outcome(turn, *experiment, State::Killed, nullptr, \"killed\");",
+     "  if (!experiment->outcome) fix_outcome(turn, *experiment, State::Killed, nullptr, ",
      "  experiment->outcome.reset();\n"
-     "  fix_outcome(turn, *experiment, State::Killed, nullptr, \"killed\");"),
+     "  fix_outcome(turn, *experiment, State::Killed, nullptr, "),
     ("the success of any replica finishes the experiment", OUTCOME,
      "  if (!first.exit || is_failure(*first.exit)) return;\n", ""),
     ("who is launched again counts as ended", OUTCOME,

@@ -5,7 +5,7 @@
 //   host n1 [cpus=8] [gpus=0] [remote] [holds=1.master@1,...]   Hello
 //   gone n1 | leaves n1 | contact n1 | time +30s
 //   submit 1 ROLE[=COUNT][:ON-FAILURE]... [KEY=VALUE]...
-//   kill 1 [force]
+//   kill 1 [force] [by=NAME]
 //   prepared n1 1@1 [cached] | failed n1 1@1 [port=N] [user|unfit] REASON...
 //   started|released 1.master@1...
 //   exited 1.master@1 [code=N] [signal=N] [lost]
@@ -77,6 +77,7 @@ class Script {
   void host(const std::vector<std::string>& words);
   void submit(const std::vector<std::string>& words);
   void failed(const std::vector<std::string>& words);
+  void kill(const std::vector<std::string>& words);
   void quota(const std::vector<std::string>& words);
   void exited(const std::vector<std::string>& words);
   void restart();
@@ -301,6 +302,16 @@ void Script::pass_time(const std::string& by) {
   now_ = until;
 }
 
+void Script::kill(const std::vector<std::string>& words) {
+  KillWanted event{*parse_experiment_id(words.at(1))};
+  for (size_t i = 2; i < words.size(); ++i) {
+    const auto [key, value] = setting(words[i]);
+    if (key == "by") event.by = value;
+    else event.force = true;
+  }
+  happen(event);
+}
+
 std::string Script::run(const std::string& line) {
   out_.clear();
   const std::vector<std::string> words = words_of(line);
@@ -312,7 +323,7 @@ std::string Script::run(const std::string& line) {
   else if (verb == "contact") happen(HostContact{{words.at(1)}});
   else if (verb == "time") pass_time(words.at(1));
   else if (verb == "submit") submit(words);
-  else if (verb == "kill") happen(KillWanted{*parse_experiment_id(words.at(1)), words.size() > 2});
+  else if (verb == "kill") kill(words);
   else if (verb == "suspend" || verb == "resume") happen(SuspendWanted{*parse_experiment_id(words.at(1)), verb == "suspend"});
   else if (verb == "failed") failed(words);
   else if (verb == "exited") exited(words);

@@ -55,9 +55,11 @@ std::optional<pb::ExperimentInfo> end_so_far(Connection& connection, const std::
 
 // A set may have finished, and some of its members not: the exit code is of one of these.
 std::string end_line(const std::string& id, const pb::ExperimentInfo& outcome) {
-  const bool told = outcome.state() == to_string(State::Finished) && outcome.members_failed() > 0;
-  const std::string failed = told ? fmt::format(": {} of {} members failed", outcome.members_failed(), outcome.members()) : "";
-  return fmt::format("{} {}{}\n", id, outcome.state(), failed);
+  std::string text = id + " " + outcome.state();
+  const uint32_t killed = outcome.members_killed(), failed = outcome.members_failed() - killed;
+  if (outcome.state() != to_string(State::Finished) || failed + killed == 0) return text + "\n";
+  text += fmt::format(": {} of {} members {}", failed > 0 ? failed : killed, outcome.members(), failed > 0 ? "failed" : "killed");
+  return text + (failed > 0 && killed > 0 ? fmt::format(", {} killed\n", killed) : "\n");
 }
 
 Result<int> wait_for(const WaitOptions& options, const CommandContext& context) {

@@ -65,6 +65,7 @@ train:
   CHECK(end.code == 130);
 
   shown = facts(cluster.run({"status", "1", "--json"}));
+  CHECK(cluster.run({"wait", "1"}).out == "1 FINISHED: 2 of 4 members killed\n");
   CHECK(with_id(shown["members"], "1.1")["state"] == "KILLED");
   CHECK(with_id(shown["members"], "1.2")["state"] == "KILLED");
   CHECK(with_id(shown["members"], "1.3")["state"] == "FINISHED");

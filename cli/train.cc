@@ -30,8 +30,10 @@
 #include "cli/submit.h"
 #include "cli/sync_line.h"
 #include "cli/sync_size.h"
+#include "cli/without_gpus.h"
 #include "schema/clock.h"
 #include "schema/config.h"
+#include "schema/problems.h"
 #include "schema/random_id.h"
 
 namespace dtrain::cli {
@@ -75,6 +77,7 @@ struct Prepared {
   Spec spec;
   std::vector<std::string> notes = {};  // of a manifest
   std::map<std::string, std::string> secrets = {};  // that its file has
+  ParseOptions parsing = {};            // what was typed besides; no notes are taken again
 };
 
 // --env NAME takes the variable from the shell, --env NAME=VALUE sets it, whichever the file says.
@@ -137,7 +140,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
     return Error{Code::InvalidArgument, "the project's directory is /, and all of the machine lies in it",
                  "have your code in a directory of its own"};
   }
-  ParseOptions parsing;
+  ParseOptions& parsing = prepared.parsing;
   parsing.file_name = prepared.source.file_name;
   parsing.has_lines = prepared.source.is_file;
   TRY(parsing.set, parse_assignments(options.settings, "--set"));
@@ -147,6 +150,8 @@ Result<Prepared> prepare(const TrainOptions& options) {
   parsing.secrets = &prepared.secrets;
   parsing.is_in_shell = is_in_shell;
   TRY(prepared.spec, parse_spec(prepared.source.yaml, parsing));
+  parsing.notes = nullptr;
+  parsing.secrets = nullptr;
   Spec& spec = prepared.spec;
   if (!options.name.empty()) spec.name = options.name;
   if (!options.note.empty()) spec.note = options.note;
@@ -246,7 +251,13 @@ Status check_room(Connection& connection, const Prepared& prepared) {
   if (plan.ok()) return ok();
   const Code code = plan.error().code;
   const bool is_refused = code == Code::InvalidArgument || code == Code::FailedPrecondition || code == Code::NotFound;
-  return is_refused ? Status(plan.error()) : ok();
+  if (!is_refused) return ok();
+  Error refusal = plan.error();
+  const bool has_example = refusal.hint.find("--set") != std::string::npos;
+  if (refusal.hint.starts_with(kFewerGpus) && !has_example) {
+    refusal.hint.insert(kFewerGpus.size(), without_gpus(prepared.source.yaml, prepared.parsing, prepared.spec));
+  }
+  return refusal;
 }
 
 // Snapshot and submission; again when a file changed between the two.

@@ -257,7 +257,7 @@ Never never(const ExperimentId& id, const Spec& asked, const FreeHosts& empty,
                           wanted_gpus(id, spec, empty, choice), best->host->name,
                           number_of(static_cast<int>(best->gpus.size()), "GPU"),
                           sum_text(empty, free_gpus)),
-              fmt::format("ask for fewer `gpus`{}, or {}", example(spec, "gpus=0"), elsewhere(choice))};
+              fmt::format("{}{}, or {}", kFewerGpus, example(spec, "gpus=0"), elsewhere(choice))};
     }
     case Short::Memory: {
       const FreeHost* best = roomiest(empty, free_memory);

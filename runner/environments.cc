@@ -61,6 +61,17 @@ environment=$folder/$((last + 1))
 step=''
 done=''
 container=''
+requirement=''
+# The version that the experiment asks for may be too old, or too new, for this python.
+say_versions() {
+  name=${requirement%%==*}
+  versions=$(pip install "$name==0" 2>&1 | sed -n 's/.*(from versions: \([^)]*\)).*/\1/p' | tr -d ' ' | tr ',' '\n' | grep '^[0-9.]*$') || return
+  if printf '%s\n' "$versions" | grep -q -x -F "${requirement#*==}"; then return; fi
+  # Keras 3 knows no parameter servers.
+  if [ "$has_servers" ]; then versions=$(printf '%s\n' "$versions" | awk -F. '$1 < 2 || ($1 == 2 && $2 < 16)'); fi
+  newest=$(printf '%s\n' "$versions" | tail -n 1)
+  if [ "$newest" ]; then echo "For this python there is $name $newest: dtrain train --set train.tensorflow.version=$newest"; fi
+}
 on_end() {
   status=$?
   if [ "$container" ]; then "$fetcher" rm -f -v "$container" > /dev/null 2>&1 && rm -f "$folder/container" || true; fi
@@ -77,6 +88,7 @@ on_end() {
       mv "$folder/failed.new" "$folder/failed" || true
     fi
   fi
+  if [ "$requirement" ]; then say_versions || true; fi
   case ${python:+$step} in
     *pip\ *|*uv\ *) "$python" -c "$ask_index" || true ;;
   esac
@@ -281,6 +293,7 @@ std::string build_script(const Recipe& recipe, const fs::path& envs, const Build
   variable("replica", whom.replica);
   variable("submission", whom.submission);
   variable("rebuild", whom.rebuild);
+  variable("has_servers", whom.has_servers ? "yes" : "");
   variable("ask_index", kAskIndex);
   variable("image", full_image_name(recipe.image));
   variable("shown", recipe.image);
@@ -294,7 +307,9 @@ std::string build_script(const Recipe& recipe, const fs::path& envs, const Build
   if (!recipe.image.empty()) return script + kMakeImage + steps_in_image(recipe.install) + kEnd;
   script += kMakePython;
   for (const std::string& requirement : recipe.requirements) {
+    if (requirement.find("==") != std::string::npos) variable("requirement", requirement);
     script += step_of("pip install " + shell_quoted(requirement));
+    script += "requirement=''\n";
   }
   for (const std::string& line : recipe.install) script += step_of(line);
   return script + kEnd;

@@ -49,6 +49,7 @@ struct BuildFor {
   std::string rebuild;
   ImageFetcher fetcher = {};         // of a recipe with an image
   std::filesystem::path programs = {};  // where dtrain lies
+  bool has_servers = false;          // a parameter server is among those that it is for
 };
 std::string build_script(const Recipe& recipe, const std::filesystem::path& envs,
                          const BuildFor& whom);

@@ -237,6 +237,7 @@ Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::La
       recipe_of(what.spec, commands.python, site.inherited, tree, site.host_name));
   BuildFor whom{to_string(what.here.front().replica), launch.submission(), launch.rebuild()};
   whom.programs = site.programs;
+  whom.has_servers = what.spec.role(Role::Ps) != nullptr;
   const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
   if (is_build(what.here.front().replica)) {
     if (!recipe.image.empty()) whom.fetcher = find_image_fetcher(recipe.image, site.inherited, launch.submission());

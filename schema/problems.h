@@ -29,6 +29,9 @@ struct Mistake {
   bool operator==(const Mistake&) const = default;
 };
 
+// How a hint begins that is about too many GPUs.
+inline constexpr std::string_view kFewerGpus = "ask for fewer `gpus`";
+
 // Several errors, at least one, as one: the messages in a row, the first code and hint there is.
 Error joined(std::vector<Error> errors);
 

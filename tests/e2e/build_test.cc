@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::chrono::seconds kLong{180};
 
-void make_wheel(const fs::path& folder, const std::string& version, const std::string& source) {
+void make_wheel(const fs::path& folder, const std::string& version, const std::string& source, const std::string& name = "tiny") {
   Command command;
   command.argv = {"python3",       SOURCE_DIR "/tests/support/make_wheel.py",
-                  folder.string(), "tiny",
+                  folder.string(), name,
                   version,         source};
   const Output made = run(command);
   REQUIRE_MESSAGE(made.code == 0, made.all());
@@ -167,6 +167,22 @@ TEST_CASE("a step that fails ends the experiment with its code, named, and its l
   CHECK_MESSAGE(ended.code == 1, ended.all());
   CHECK(says(ended, "A step ended the build before its end: exit 0"));
   CHECK(environments(cluster) == 0);
+}
+
+TEST_CASE("where there is no such version of the framework it is said which there is") {
+  Cluster cluster;
+  const fs::path project = project_with(cluster, "    - echo never\n");
+  for (const std::string version : {"2.15.1", "2.17.0", "2.18.0rc1"}) make_wheel(project / "wheels", version, "", "tensorflow_cpu");
+  cluster.env["PIP_NO_INDEX"] = "1";
+  cluster.env["PIP_FIND_LINKS"] = (project / "wheels").string();
+  const std::vector<std::string> old = {"train", "--set", "train.framework=tensorflow", "--set", "train.tensorflow.version=1.2.1"};
+  const Output failed = cluster.run(old, project, kLong);
+  CHECK(failed.code == 1);
+  CHECK_MESSAGE(says(failed, "there is tensorflow-cpu 2.17.0: dtrain train --set train.tensorflow.version=2.17.0\n"), failed.all());
+  std::vector<std::string> served = old;
+  served.insert(served.end(), {"--set", "train.tensorflow.distributed={worker: 1, ps: 1}"});
+  const Output with_ps = cluster.run(served, project, kLong);
+  CHECK_MESSAGE(says(with_ps, "--set train.tensorflow.version=2.15.1\n"), with_ps.all());
 }
 
 TEST_CASE("what fails for one member of a set is not tried for each of the others") {

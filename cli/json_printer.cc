@@ -24,7 +24,7 @@ void JsonPrinter::print(const std::string& id, const Source& source, const Line&
   nlohmann::ordered_json object = {{"type", "log"},
                                    {"id", id},
                                    {"attempt", source.attempt},
-                                   {"time", iso_time(source.time_unix_ms)},
+                                   {"time", iso_time_ms(source.time_unix_ms)},
                                    {"text", last_version(line.text)}};
   if (!line.whole) object["continues"] = true;
   append_line(out_, object);
@@ -44,7 +44,7 @@ void JsonPrinter::add(const pb::LogChunk& chunk, int64_t) {
     append_line(out_, {{"type", "lost"},
                        {"id", chunk.replica()},
                        {"attempt", source.attempt},
-                       {"time", iso_time(chunk.time_unix_ms())},
+                       {"time", iso_time_ms(chunk.time_unix_ms())},
                        {"bytes", chunk.dropped_bytes()}});
   }
   if (source.lines.pending().empty()) source.time_unix_ms = chunk.time_unix_ms();
@@ -54,14 +54,12 @@ void JsonPrinter::add(const pb::LogChunk& chunk, int64_t) {
 void JsonPrinter::add(const pb::StateEvent& event) {
   if (matches_) return;
   const auto state = parse_state(event.state());
-  if (const auto ended = sources_.find(event.id());
-      ended != sources_.end() && state && is_terminal(*state)) {
-    finish_line(ended->first, ended->second);
-  }
+  const bool gone = state && (is_terminal(*state) || *state == State::Restarting || *state == State::Suspended);
+  if (const auto ended = sources_.find(event.id()); gone && ended != sources_.end()) finish_line(ended->first, ended->second);
   nlohmann::ordered_json object = {{"type", "state"},
                                    {"id", event.id()},
                                    {"attempt", event.attempt()},
-                                   {"time", iso_time(event.time_unix_ms())},
+                                   {"time", iso_time_ms(event.time_unix_ms())},
                                    {"state", event.state()},
                                    {"reason", event.reason()}};
   object["exit_code"] =

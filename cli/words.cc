@@ -65,6 +65,12 @@ std::string iso_time(uint64_t unix_ms) {
                      parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
+std::string iso_time_ms(uint64_t unix_ms) {
+  std::string text = iso_time(unix_ms);
+  text.insert(text.size() - 1, fmt::format(".{:03}", unix_ms % 1000));
+  return text;
+}
+
 std::string clock_time(uint64_t unix_ms) {
   std::time_t seconds = static_cast<std::time_t>(unix_ms / 1000);
   std::tm parts{};

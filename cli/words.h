@@ -17,6 +17,7 @@ std::string human_count(uint64_t n, std::string_view noun);  // "1 file", "3 fil
 std::string human_ago(uint64_t then_unix_ms, uint64_t now_unix_ms);
 
 std::string iso_time(uint64_t unix_ms);    // "2017-08-31T07:23:46Z"
+std::string iso_time_ms(uint64_t unix_ms); // "2017-08-31T07:23:46.999Z"
 std::string clock_time(uint64_t unix_ms);  // "09:23:46", in the zone of this process
 
 // The reason says no more than the state beside it: "killed" of KILLED.

@@ -24,6 +24,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr size_t kWaitingMaxBytes = size_t{64} << 20;
+constexpr size_t kBeforeFactsBytes = size_t{256} << 10;
 constexpr int64_t kBackoffFirstMs = 20;
 constexpr int kBackoffMaxMs = 1'000;
 constexpr size_t kNamesPerFetch = 8'000;  // 32 bytes each, well below a message
@@ -145,9 +146,11 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
 
   void send(pb::FromRunner message) {
     if (ended_) return;
-    waiting_bytes_ += message.ByteSizeLong();
+    const size_t bytes = message.ByteSizeLong();
+    waiting_bytes_ += bytes;
     const bool bulk = message.has_log() || message.has_usage();
-    (bulk ? bulk_ : facts_).push_back(std::move(message));
+    if (bulk) bulk_bytes_ += bytes;
+    (bulk ? bulk_ : facts_).push_back({sent_++, std::move(message)});
     if (waiting_bytes_ > kWaitingMaxBytes) {
       fmt::print(stderr, "the daemon reads too slowly; starting a new stream\n");
       ended_ = true;
@@ -158,15 +161,23 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
   }
 
  private:
-  // Facts overtake output: an exit is not news after 16 MiB of lines. Nothing depends on their
-  // order, because Released waits for the acknowledgement of all output.
+  // An exit comes after what was printed before it, which is how people read it, but overtakes much of it: it is not
+  // news after 16 MiB of lines. Nothing depends on their order, because Released waits for the acknowledgement of all output.
+  bool facts_are_next() const {
+    if (facts_.empty() || bulk_.empty()) return !facts_.empty();
+    return facts_.front().number < bulk_.front().number || bulk_bytes_ > kBeforeFactsBytes;
+  }
+
   void write_next() {
     if (writing_ || ended_) return;
-    auto& queue = facts_.empty() ? bulk_ : facts_;
+    const bool fact = facts_are_next();
+    auto& queue = fact ? facts_ : bulk_;
     if (queue.empty()) return;
-    outgoing_ = std::move(queue.front());
+    outgoing_ = std::move(queue.front().message);
     queue.pop_front();
-    waiting_bytes_ -= outgoing_.ByteSizeLong();
+    const size_t bytes = outgoing_.ByteSizeLong();
+    waiting_bytes_ -= bytes;
+    if (!fact) bulk_bytes_ -= bytes;
     writing_ = true;
     StartWrite(&outgoing_);
   }
@@ -205,9 +216,15 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
   std::shared_ptr<Stream> self_;
   pb::ToRunner incoming_;
   pb::FromRunner outgoing_;
-  std::deque<pb::FromRunner> facts_;
-  std::deque<pb::FromRunner> bulk_;
+  struct Waiting {
+    uint64_t number;   // in the order in which they were sent
+    pb::FromRunner message;
+  };
+  uint64_t sent_ = 0;
+  std::deque<Waiting> facts_;
+  std::deque<Waiting> bulk_;
   size_t waiting_bytes_ = 0;
+  size_t bulk_bytes_ = 0;   // of them
   bool writing_ = false;
   bool ended_ = false;
 };

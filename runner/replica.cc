@@ -54,6 +54,10 @@ void Replica::on_start(const ReplicaStart& start, Outbox& outbox) {
 
 void Replica::on_exit(const ReplicaExit& exit, Outbox& outbox) {
   if (exit_) return;
+  // What it wrote is told before its end, as far as there is room: so it stands in the log.
+  spools_.forget();
+  while (pump(outbox)) {
+  }
   exit_ = exit;
   report_exited(outbox);
 }

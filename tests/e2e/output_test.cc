@@ -54,6 +54,19 @@ TEST_CASE("bytes that are no UTF-8 arrive as they are with --raw, and never brea
   CHECK(count > 0);
 }
 
+TEST_CASE("what was printed before an end stands before it, each time") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain:\n  restart: {limit: 11, backoff: 0s}\n  run: echo printed in $DTRAIN_ATTEMPT; exit 3\n");
+  CHECK(cluster.run({"train"}, project).code == 3);
+  const Output logs = cluster.run({"logs", "1"}, project);
+  std::vector<std::string> order;
+  for (int attempt = 1; attempt <= 12; ++attempt) {
+    order.push_back("printed in " + std::to_string(attempt) + "\n");
+    order.push_back(attempt < 12 ? "--> RESTARTING" : "--> STOPPING");
+  }
+  CHECK_MESSAGE(has_in_order(logs.out, order), logs.out);
+}
+
 TEST_CASE("output into a full disk is no success") {
   Cluster cluster;
   fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");

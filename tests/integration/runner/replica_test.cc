@@ -67,6 +67,22 @@ TEST_CASE("the end of the output that no spool holds is declared lost, and the r
   CHECK(&ended.recorder.logs.back() == &loss);   // said once
 }
 
+TEST_CASE("what it wrote is told before its end") {
+  Ended ended("", 0);
+  SpoolWriter(ended.directory, kEnded, 0).append("last words", 100);
+  Replica replica(ended.spools, kEnded, 1, ended.window);
+  replica.resume(0);
+  ReplicaExit exit;
+  exit.log_bytes = 10;
+  replica.on_exit(exit, ended.recorder);
+  REQUIRE(ended.recorder.sent.size() >= 2);
+  pb::FromRunner written, exited;
+  REQUIRE(written.ParseFromString(ended.recorder.sent[ended.recorder.sent.size() - 2]));
+  REQUIRE(exited.ParseFromString(ended.recorder.sent.back()));
+  CHECK(written.log().data() == "last words");
+  CHECK(exited.has_exited());
+}
+
 TEST_CASE("output that is all there is followed by no loss") {
   Ended ended("0123456789", 10);
   ended.pump();

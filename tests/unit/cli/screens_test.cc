@@ -339,12 +339,28 @@ TEST_CASE("JSON lines are whole objects whatever the bytes") {
   printer.finish();
   CHECK(
       printer.output() ==
-      R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46Z","text":"a \"b\""})"
+      R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46.000Z","text":"a \"b\""})"
       "\n"
-      R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46Z","text":"�"})"
+      R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46.000Z","text":"�"})"
       "\n"
-      R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46Z","text":"rest"})"
+      R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46.000Z","text":"rest"})"
       "\n");
+}
+
+TEST_CASE("in JSON too a line without an end stands before what follows the end of its replica") {
+  JsonPrinter printer;
+  pb::LogChunk chunk;
+  chunk.set_replica("4.train");
+  chunk.set_attempt(1);
+  chunk.set_data("last words");
+  printer.add(chunk, 0);
+  pb::StateEvent event;
+  event.set_id("4.train");
+  event.set_attempt(1);
+  event.set_state("RESTARTING");
+  printer.add(event);
+  const std::string& out = printer.output();
+  CHECK_MESSAGE(out.find("last words") < out.find("RESTARTING"), out);
 }
 
 TEST_CASE("in JSON too a line carries the time of its first byte") {

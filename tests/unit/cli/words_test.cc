@@ -48,4 +48,5 @@ TEST_CASE("durations: hours do not roll into days, and seconds are rounded") {
 
 TEST_CASE("times are UTC in RiseML's form") {
   CHECK(iso_time(1504164226999) == "2017-08-31T07:23:46Z");
+  CHECK(iso_time_ms(1504164226009) == "2017-08-31T07:23:46.009Z");
 }

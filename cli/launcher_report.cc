@@ -18,13 +18,14 @@ bool is_log(const std::string& line) { return line.find("torch/distributed/elast
 std::vector<std::string> without_launcher_report(std::vector<std::string> lines) {
   const auto error = std::find_if(lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with(kError); });
   if (error == lines.end()) return lines;
-  // Its own traceback leads to it; the table ends with the last rule.
+  // Its own traceback leads to it, and a table between two rules follows.
   auto begin = std::find(std::make_reverse_iterator(error), lines.rend(), "Traceback (most recent call last):");
   const auto first = begin == lines.rend() ? error : std::prev(begin.base());
-  const auto last = std::find_if(lines.rbegin(), std::make_reverse_iterator(error), is_rule).base();
+  const auto rule = std::find_if(error, lines.end(), is_rule);
+  const auto last = rule == lines.end() ? rule : std::find_if(std::next(rule), lines.end(), is_rule);
   std::vector<std::string> kept(lines.begin(), first);
   std::erase_if(kept, is_log);
-  kept.insert(kept.end(), last == error ? lines.end() : last, lines.end());
+  if (last != lines.end()) kept.insert(kept.end(), std::next(last), lines.end());
   return kept.empty() ? lines : kept;
 }
 

@@ -89,8 +89,8 @@ class Reader {
       }
       return true;
     });
-    if (line.find("/etc/mpi/hostfile") != std::string::npos) {
-      notes_.push_back("there is no /etc/mpi/hostfile: mpirun finds its hosts by itself");
+    if (role.image.empty() && line.find("/etc/mpi/hostfile") != std::string::npos) {
+      notes_.push_back("without an image there is no /etc/mpi/hostfile: leave --hostfile out, for mpirun finds its hosts by itself");
     }
     if (!role.image.empty()) {
       add_volumes(role);

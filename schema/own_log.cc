@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <ctime>
 #include <string>
+#include <string_view>
 
 #include "schema/fd.h"
 
@@ -17,7 +19,8 @@ namespace {
 struct OwnLog {
   std::string path;
   std::string older;
-  off_t bytes_max;
+  off_t bytes_max = 0;
+  bool is_in_a_line = false;
 };
 
 bool same_file(const struct stat& a, const struct stat& b) {
@@ -47,24 +50,45 @@ void make_room(const OwnLog& log) {
   if (output_too) dup2(next.get(), STDOUT_FILENO);
 }
 
+// Each line behind when it was said.
+std::string with_times(OwnLog& log, std::string_view text) {
+  char time[32] = "";
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::strftime(time, sizeof time, "%FT%TZ ", &parts);
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    const size_t size = end == std::string_view::npos ? text.size() : end + 1;
+    if (!log.is_in_a_line) out += time;
+    out += text.substr(0, size);
+    log.is_in_a_line = end == std::string_view::npos;
+    text.remove_prefix(size);
+  }
+  return out;
+}
+
 // As cookie_write_function_t: 0 is an error.
 ssize_t write_lines(void* cookie, const char* bytes, size_t size) {
-  make_room(*static_cast<const OwnLog*>(cookie));
+  OwnLog& log = *static_cast<OwnLog*>(cookie);
+  make_room(log);
+  const std::string text = with_times(log, {bytes, size});
   size_t written = 0;
-  while (written < size) {
-    const ssize_t some = ::write(STDERR_FILENO, bytes + written, size - written);
+  while (written < text.size()) {
+    const ssize_t some = ::write(STDERR_FILENO, text.data() + written, text.size() - written);
     if (some < 0 && errno == EINTR) continue;
     if (some <= 0) break;  // a full disk: what is lost is only talk
     written += static_cast<size_t>(some);
   }
-  return static_cast<ssize_t>(written);
+  return static_cast<ssize_t>(written == text.size() ? size : 0);
 }
 
 }  // namespace
 
 void bound_own_log(const std::filesystem::path& path, off_t bytes_max) {
   static OwnLog log;  // for as long as anybody may print
-  log = {path.string(), path.string() + ".1", bytes_max};
+  log = {path.string(), path.string() + ".1", bytes_max, false};
   if (!is_ours(log.path) && !is_ours(log.older)) return;
   FILE* stream = fopencookie(&log, "a", {nullptr, write_lines, nullptr, nullptr});
   if (stream == nullptr) return;

@@ -70,7 +70,7 @@ train:
   CHECK(with_id(shown["members"], "1.2")["state"] == "KILLED");
   CHECK(with_id(shown["members"], "1.3")["state"] == "FINISHED");
   CHECK(with_id(shown["members"], "1.4")["state"] == "FINISHED");
-  CHECK(shown["experiment"]["state"] == "FINISHED");
+  CHECK(shown["state"] == "FINISHED");
 }
 
 TEST_CASE("a set that is killed as a whole is KILLED, whatever finished before, and what was to come after it does not begin") {

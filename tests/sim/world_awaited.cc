@@ -22,9 +22,13 @@ bool lives(const Model& model, const ExperimentId& id) {
   return std::any_of(all.begin(), all.end(), [](const Experiment* each) { return !each->over; });
 }
 
-// Of what is over: FINISHED if any member is.
+// Of what is over: FINISHED if any member is, but not a set that was killed as a whole, or of which more failed than may.
 bool has_finished(const Model& model, const ExperimentId& id) {
   const auto all = named(model, id);
+  const auto count = [&](auto is) { return std::ranges::count_if(all, [&](const Experiment* each) { return each->id.member > 0 && is(*each->outcome); }); };
+  const int most = all.empty() ? Search::kNoLimit : all.front()->submission->spec.search.max_failed;
+  const bool too_many = most != Search::kNoLimit && count([](const Outcome& end) { return end.state == State::Failed; }) > most;
+  if (id.member == 0 && (too_many || count([](const Outcome& end) { return end.with_set; }) > 0)) return false;
   return std::any_of(all.begin(), all.end(), [](const Experiment* each) {
     return !each->is_shared() && each->outcome->state == State::Finished;
   });

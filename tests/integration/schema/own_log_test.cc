@@ -20,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr off_t kBytesMax = 20'000;
-constexpr size_t kLineBytes = 37;
+constexpr size_t kTimeBytes = 21;   // "2026-11-30T15:39:31Z "
+constexpr size_t kLineBytes = kTimeBytes + 37;
 
 struct Folder {
   fs::path path;
@@ -71,9 +72,9 @@ TEST_CASE("a log of ours stays within twice its limit, and the newest lines are 
   for (auto& line : lines_of(folder.log())) lines.push_back(std::move(line));
   CHECK(in_older * kLineBytes >= static_cast<size_t>(kBytesMax) - kLineBytes);
   REQUIRE(!lines.empty());
-  CHECK(lines.back() == "writer 01 line 0000009999 of several");
+  CHECK(lines.back().substr(kTimeBytes) == "writer 01 line 0000009999 of several");
   for (size_t i = 0; i < lines.size(); ++i) {  // and nothing between them is missing
-    CHECK(lines[i].substr(15, 10) == fmt::format("{:010}", 10'000 - lines.size() + i));
+    CHECK(lines[i].substr(kTimeBytes + 15, 10) == fmt::format("{:010}", 10'000 - lines.size() + i));
   }
 }
 
@@ -94,14 +95,15 @@ TEST_CASE("several that write one log, some of them killed, keep within the limi
   // One that comes later goes on where they are.
   const pid_t last = start_writer(folder.log(), 7, 1);
   REQUIRE(waitpid(last, nullptr, 0) == last);
-  CHECK(lines_of(folder.log()).back() == "writer 07 line 0000000000 of several");
+  CHECK(lines_of(folder.log()).back().substr(kTimeBytes) == "writer 07 line 0000000000 of several");
   std::set<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder.path)) {
     files.insert(entry.path());
     // Each of them may be about to write when the file is full.
     CHECK(fs::file_size(entry.path()) <= kBytesMax + 6 * kLineBytes);
     for (const std::string& line : lines_of(entry.path())) {
-      CHECK(line.substr(0, 7) == "writer ");
+      CHECK(line.substr(10, 1) == "T");
+      CHECK(line.substr(kTimeBytes - 2, 9) == "Z writer ");
       CHECK(line.size() == kLineBytes - 1);
     }
   }

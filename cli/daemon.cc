@@ -49,6 +49,10 @@ Result<int> start(const CommandContext& context) {
   } else {
     const bool ran_before = before.ok() && static_cast<uint64_t>(before->pid) == pid;
     fmt::print("The daemon {} (pid {}, home {}).\n", ran_before ? "runs already" : "runs", pid, home.root.string());
+    std::fflush(stdout);
+    for (const std::string& trouble : {connection.daemon().listen_trouble(), connection.daemon().open_metrics_trouble()}) {
+      if (!trouble.empty()) print_error({Code::Unavailable, trouble + "; it goes on trying", ""}, false);
+    }
   }
   return 0;
 }

@@ -277,6 +277,9 @@ TEST_CASE("a daemon that can't listen yet invites nobody, and says why") {
   CHECK_MESSAGE(refused.err.find("can't listen on 192.0.2.77:7077") != std::string::npos,
                 refused.err);
   CHECK_MESSAGE(refused.err.find("config.yml") != std::string::npos, refused.err);
+  const Output started = cluster.run({"daemon", "start"}, cluster.folder());
+  CHECK(started.code == 0);
+  CHECK_MESSAGE(started.err.find("can't listen on 192.0.2.77:7077") != std::string::npos, started.err);
 }
 
 TEST_CASE("a daemon that listens on its socket alone invites nobody, and says what to write down") {

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "schema/clock.h"
 #include "schema/fd.h"
 
 namespace dtrain {
@@ -53,7 +54,7 @@ void make_room(const OwnLog& log) {
 // Each line behind when it was said.
 std::string with_times(OwnLog& log, std::string_view text) {
   char time[32] = "";
-  const std::time_t now = std::time(nullptr);
+  const auto now = static_cast<std::time_t>(unix_ms() / 1000);
   std::tm parts{};
   ::gmtime_r(&now, &parts);
   std::strftime(time, sizeof time, "%FT%TZ ", &parts);

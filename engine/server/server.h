@@ -60,6 +60,7 @@ class Server {
     Time lost;  // since when there is no link
     bool missed = false;  // it hangs, and the log says so
     bool reads = false;   // its data still: it has not come yet, and listens
+    Time looked_for = {};  // when that was seen, or not
   };
 
   Server(const ServerConfig& config, ServerPlan plan);

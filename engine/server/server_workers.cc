@@ -237,7 +237,9 @@ void Server::look_for_late(Time now) {
   const bool all = waits(WaitFor::Step), first = all || waits(WaitFor::Start);
   for (size_t i = 0; i < workers_.size() && (all || (first && i == 0)); ++i) {
     Worker& worker = workers_[i];
-    if (worker.joined || !is_gone(i, now)) continue;
+    // Not in every turn: to look at a host that is gone takes long, and with backup workers one may never come.
+    if (worker.joined || !is_gone(i, now) || seconds(worker.looked_for, now) <= kInVain * deadline_) continue;
+    worker.looked_for = now;
     const bool reads = Socket::try_connect(config_.workers[i], Deadline::after(kProbe_seconds)).ok();
     if (reads) worker.lost = now;
     if (reads && !worker.reads) {

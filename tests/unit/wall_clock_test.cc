@@ -30,6 +30,7 @@ const std::map<std::string, std::string> kMayAsk = {
     {"runner/usage.cc", "shown: cpu since the start"},
     {"schema/clock.cc", "the clock"},
     {"schema/clock.h", "the clock"},
+    {"schema/own_log.cc", "shown: when a line was said"},
     {"schema/stat_cache.cc", "compared with the times that a file system gives"},
 };
 

@@ -1,7 +1,6 @@
 #include "cli/rpc.h"
 
 #include <nghttp2/nghttp2.h>
-#include <openssl/evp.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "schema/base64.h"
 #include "schema/clock.h"
 
 namespace dtrain::cli {
@@ -68,20 +68,6 @@ std::string percent_decoded(std::string_view text) {
     decoded += escaped ? static_cast<char>(value) : text[i];
     if (escaped) i += 2;
   }
-  return decoded;
-}
-
-// Binary metadata travels as base64, usually without its padding.
-std::string base64_decoded(std::string text) {
-  while (!text.empty() && text.back() == '=') text.pop_back();
-  const size_t bytes = text.size() * 3 / 4;
-  text.resize((text.size() + 3) / 4 * 4, '=');
-  std::string decoded(text.size() / 4 * 3, '\0');
-  const int length = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(decoded.data()),
-                                     reinterpret_cast<const unsigned char*>(text.data()),
-                                     static_cast<int>(text.size()));
-  if (length < 0) return "";
-  decoded.resize(bytes);
   return decoded;
 }
 
@@ -419,7 +405,7 @@ Status RpcCall::status_of_trailers(uint32_t http2_error) const {
   constexpr int kUnknown = 2, kOutOfRange = 11, kUnauthenticated = 16;
   const bool known = code > 0 && code < kUnauthenticated && code != kUnknown && code != kOutOfRange;
   return Error{known ? static_cast<Code>(code) : Code::Internal, percent_decoded(grpc_message_),
-               base64_decoded(grpc_details_)};
+               base64_decoded(grpc_details_).value_or("")};
 }
 
 }  // namespace dtrain::cli

@@ -4,10 +4,9 @@
 
 #include <cstdlib>
 #include <map>
-#include <optional>
-#include <string_view>
 #include <utility>
 
+#include "schema/base64.h"
 #include "schema/kubeflow_yaml.h"
 #include "schema/quote.h"
 #include "schema/spec_read.h"
@@ -30,30 +29,6 @@ YamlNode placed(YamlNode node, const Place& place) {
 std::string without_references(const std::string& text) {
   std::string out;
   for (const char each : text) out += each == '$' ? "$$" : std::string(1, each);
-  return out;
-}
-
-// As a Secret has its `data`; nothing: it is not written so.
-std::optional<std::string> base64_decoded(std::string_view text) {
-  constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string digits;
-  for (const char c : text) {
-    if (c != '\n' && c != '\r') digits += c;
-  }
-  if (digits.size() % 4 != 0) return std::nullopt;
-  for (int i = 0; i < 2 && digits.ends_with('='); ++i) digits.pop_back();
-  std::string out;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : digits) {
-    const size_t digit = kBase64.find(c);
-    if (digit == std::string_view::npos) return std::nullopt;
-    bits = (bits << 6 | static_cast<uint32_t>(digit)) & 0xFFFF;
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    out += static_cast<char>(bits >> count & 0xFF);
-  }
   return out;
 }
 

@@ -102,16 +102,17 @@ Result<Host> host_from_message(const pb::Hello& hello, const std::string& boot_i
 Result<std::optional<Event>> event_from_message(const HostId& host, const pb::FromRunner& message) {
   if (message.has_leaving()) return std::optional<Event>(HostLeaves{host, "the runner of its host was told to end"});
   if (message.has_prepared()) {
-    TRY(const auto id, parse_experiment_id(message.prepared().experiment()));
+    const auto& prepared = message.prepared();
+    TRY(const auto id, parse_experiment_id(prepared.experiment()));
     return std::optional<Event>(
-        LaunchPrepared{host, id, message.prepared().attempt(), message.prepared().cached()});
+        LaunchPrepared{host, {id, prepared.attempt(), prepared.of_builds()}, prepared.cached()});
   }
   if (message.has_prepare_failed()) {
     const auto& failed = message.prepare_failed();
     TRY(const auto id, parse_experiment_id(failed.experiment()));
     const int port = failed.port_taken() > kPortMax ? 0 : static_cast<int>(failed.port_taken());
     return std::optional<Event>(
-        LaunchFailed{host, id, failed.attempt(), failed.reason(), port, failed.ours(),
+        LaunchFailed{host, {id, failed.attempt(), failed.of_builds()}, failed.reason(), port, failed.ours(),
                      failed.unfit()});
   }
   if (message.has_started()) {

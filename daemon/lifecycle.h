@@ -38,15 +38,13 @@ struct HostChanged { Host host; };                                        // new
 // `cached`: of a build that found all made; then the host keeps nothing of the launch.
 struct LaunchPrepared {
   HostId host;
-  ExperimentId experiment;
-  uint32_t attempt = 0;
+  LaunchId launch;
   bool cached = false;
 };
 // The runner could not prepare and keeps nothing of the launch: it counts as released.
 struct LaunchFailed {
   HostId host;
-  ExperimentId experiment;
-  uint32_t attempt = 0;
+  LaunchId launch;
   std::string reason;
   int port_taken = 0;
   bool ours = true;
@@ -92,8 +90,8 @@ using Event = std::variant<Submitted, KillWanted, SuspendWanted, HostConnected, 
 
 // ---- effects
 
-struct SendLaunch { HostId host; ExperimentId experiment; uint32_t attempt = 0; std::vector<ReplicaId> replicas; };
-struct SendStart { HostId host; ExperimentId experiment; uint32_t attempt = 0; };
+struct SendLaunch { HostId host; LaunchId launch; std::vector<ReplicaId> replicas; };
+struct SendStart { HostId host; LaunchId launch; };
 struct SendStop {
   HostId host;
   ExperimentId experiment;

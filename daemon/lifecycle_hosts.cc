@@ -60,19 +60,19 @@ bool is_stray(Model& model, const HostId& host, const HeldReplicaFact& fact) {
 }
 
 // The host has it, as it should. Start is repeated: the last one may have been lost on the way.
-void keep_held(Turn& turn, Experiment& experiment, Replica& replica, std::set<uint32_t>& started) {
+void keep_held(Turn& turn, Experiment& experiment, Replica& replica, std::set<LaunchId>& started) {
   replica.lost = false;
   replica.stop_sent = false;
   if (experiment.outcome || experiment.phase == Phase::Ending) return;
   if (replica.progress == Progress::Prepared && start_committed(experiment, replica) &&
-      started.insert(replica.attempt).second) {
-    turn.send(SendStart{replica.seat.host, experiment.id, replica.attempt});
+      started.insert(launch_of(replica)).second) {
+    turn.send(SendStart{replica.seat.host, launch_of(replica)});
   }
 }
 
 // The host does not have it. Before Go its launch was never seen or did not last: say it again.
 void miss_held(Turn& turn, Experiment& experiment, Replica& replica,
-               std::map<uint32_t, SendLaunch>& again) {
+               std::map<LaunchId, SendLaunch>& again) {
   if (replica.progress >= Progress::Exited || replica.lost) {
     replica.progress = Progress::Released;
     return;
@@ -80,8 +80,7 @@ void miss_held(Turn& turn, Experiment& experiment, Replica& replica,
   const bool ending = experiment.outcome || experiment.phase == Phase::Ending;
   if (!ending && !start_committed(experiment, replica)) {
     replica.progress = Progress::Launched;
-    SendLaunch& launch = again[replica.attempt];
-    launch.replicas.push_back(replica.id);
+    again[launch_of(replica)].replicas.push_back(replica.id);
     return;
   }
   const bool was_launched_only = !start_committed(experiment, replica);
@@ -99,8 +98,8 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
   if (experiment == nullptr) return;
   hear(*experiment, turn.now);
   const Experiment before = *experiment;
-  std::map<uint32_t, SendLaunch> again;
-  std::set<uint32_t> started;
+  std::map<LaunchId, SendLaunch> again;
+  std::set<LaunchId> started;
   for (Replica& replica : experiment->replicas) {
     if (replica.seat.host != host || !is_seated(*experiment, replica)) continue;
     if (replica.progress == Progress::None || awaits_relaunch(*experiment, replica)) continue;
@@ -114,11 +113,10 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
       miss_held(turn, *experiment, replica, again);
     }
   }
-  for (auto& [attempt, launch] : again) {
+  for (auto& [which, launch] : again) {
     if (experiment->outcome || experiment->phase == Phase::Ending) break;
     launch.host = host;
-    launch.experiment = id;
-    launch.attempt = attempt;
+    launch.launch = which;
     turn.send(std::move(launch));
   }
   settle(turn, *experiment, false);
@@ -346,11 +344,11 @@ void find_lost_hosts(Turn& turn) {
   }
 }
 
-void on_stray_unprepared(Turn& turn, const HostId& id, const ExperimentId& experiment, uint32_t attempt) {
+void on_stray_unprepared(Turn& turn, const HostId& id, const LaunchId& launch) {
   Host* host = turn.host(id);
   if (host == nullptr) return;
   for (const HeldReplicaFact& fact : std::set<HeldReplicaFact>(host->strays)) {
-    if (fact.replica.experiment != experiment || fact.attempt != attempt) continue;
+    if (launch_of(fact.replica, fact.attempt) != launch) continue;
     host->strays.erase(fact);
     turn.refresh(id);
     turn.model.place_wanted = true;

@@ -18,7 +18,7 @@ namespace {
 
 // Nothing of it is anywhere yet.
 void begin_attempt(Turn& turn, const Experiment& experiment, Replica& replica) {
-  replica.attempt = experiment.attempt;
+  replica.attempt = is_build(replica) ? experiment.build_attempt : experiment.attempt;
   replica.progress = Progress::None;
   replica.lost = false;
   replica.exit.reset();
@@ -45,16 +45,15 @@ std::vector<HostId> hosts_of(const Experiment& experiment) {
   return hosts;
 }
 
-// The replicas a host's message about a launch concerns: of that attempt, and not further than `most`.
+// The replicas a host's message about a launch concerns, if they are not further than `most`.
 // By their place in the experiment, which is not touched yet: it may concern none.
-std::vector<size_t> of_launch(const Model& model, const ExperimentId& id, uint32_t attempt,
-                              const HostId& host, Progress most) {
+std::vector<size_t> of_launch(const Model& model, const LaunchId& launch, const HostId& host, Progress most) {
   std::vector<size_t> concerned;
-  const auto found = model.experiments.find(id);
+  const auto found = model.experiments.find(launch.experiment);
   if (found == model.experiments.end() || found->second.over) return concerned;
   for (size_t i = 0; i < found->second.replicas.size(); ++i) {
     const Replica& replica = found->second.replicas[i];
-    if (replica.attempt != attempt || replica.seat.host != host || replica.lost) continue;
+    if (launch_of(replica) != launch || replica.seat.host != host || replica.lost) continue;
     if (replica.progress != Progress::None && replica.progress <= most) concerned.push_back(i);
   }
   return concerned;
@@ -69,7 +68,7 @@ void go(Turn& turn, Experiment& experiment) {
     if (experiment.spec().max_duration_ms > 0) turn.model.place_wanted = true;
   }
   for (const HostId& host : hosts_of(experiment)) {
-    turn.send(SendStart{host, experiment.id, decider(experiment).attempt});
+    turn.send(SendStart{host, launch_of(decider(experiment))});
   }
 }
 
@@ -89,25 +88,24 @@ void show_missing(Turn& turn, const Experiment& experiment, const std::vector<Se
   }
 }
 
-// All that have this attempt, a message a host.
-void send_launches(Turn& turn, Experiment& experiment, uint32_t attempt) {
+// All that are of this launch, a message a host.
+void send_launch(Turn& turn, Experiment& experiment, const LaunchId& id) {
   std::map<HostId, SendLaunch> launches;
   for (Replica& replica : experiment.replicas) {
-    if (replica.attempt != attempt) continue;
+    if (launch_of(replica) != id) continue;
     replica.progress = Progress::Launched;
     launches[replica.seat.host].replicas.push_back(replica.id);
   }
   for (auto& [host, launch] : launches) {
     launch.host = host;
-    launch.experiment = experiment.id;
-    launch.attempt = attempt;
+    launch.launch = id;
     turn.send(std::move(launch));
   }
 }
 
-// One on each host of the gang, with an attempt of their own.
+// One on each host of the gang.
 void add_builds(Turn& turn, Experiment& experiment) {
-  ++experiment.attempt;
+  ++experiment.build_attempt;
   const std::vector<HostId> hosts = hosts_of(experiment);
   for (size_t i = 0; i < hosts.size(); ++i) {
     Replica build;
@@ -154,7 +152,7 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   } else {
     experiment.phase = Phase::Placed;
   }
-  send_launches(turn, experiment, experiment.attempt);
+  send_launch(turn, experiment, launch_of(experiment.replicas.back()));
 }
 
 void launch_when_built(Turn& turn, Experiment& experiment) {
@@ -163,23 +161,22 @@ void launch_when_built(Turn& turn, Experiment& experiment) {
       [](const Replica& r) { return !is_build(r) || r.end == State::Finished; });
   if (!built) return;
   experiment.phase = Phase::Placed;
-  send_launches(turn, experiment, decider(experiment).attempt);
+  send_launch(turn, experiment, launch_of(decider(experiment)));
 }
 
 // One replica, where the others expect it: same host, same port.
 void launch_again(Turn& turn, Experiment& experiment, Replica& replica) {
-  ++experiment.attempt;
+  ++(is_build(replica) ? experiment.build_attempt : experiment.attempt);
   begin_attempt(turn, experiment, replica);
-  send_launches(turn, experiment, experiment.attempt);
+  send_launch(turn, experiment, launch_of(replica));
 }
 
 void on_prepared(Turn& turn, const LaunchPrepared& event) {
-  if (event.cached) on_stray_unprepared(turn, event.host, event.experiment, event.attempt);
-  const std::vector<size_t> news = of_launch(turn.model, event.experiment, event.attempt,
-                                             event.host, Progress::Launched);
+  if (event.cached) on_stray_unprepared(turn, event.host, event.launch);
+  const std::vector<size_t> news = of_launch(turn.model, event.launch, event.host, Progress::Launched);
   if (news.empty()) return;
-  Experiment* experiment = turn.touch(event.experiment);
-  const bool build = is_build(experiment->replicas[news.front()]);
+  Experiment* experiment = turn.touch(event.launch.experiment);
+  const bool build = event.launch.of_builds;
   for (const size_t i : news) {
     Replica& replica = experiment->replicas[i];
     replica.progress = Progress::Prepared;
@@ -191,22 +188,21 @@ void on_prepared(Turn& turn, const LaunchPrepared& event) {
   if (experiment->outcome) return;
   if (experiment->phase == Phase::Go || (build && experiment->phase == Phase::Building)) {
     // A build, or a replica's own relaunch: being prepared is its Go.
-    turn.send(SendStart{event.host, experiment->id, event.attempt});
+    turn.send(SendStart{event.host, event.launch});
   } else if (experiment->phase == Phase::Placed && gang_is_prepared(*experiment)) {
     go(turn, *experiment);
   }
 }
 
 void on_launch_failed(Turn& turn, const LaunchFailed& event) {
-  on_stray_unprepared(turn, event.host, event.experiment, event.attempt);
-  const std::vector<size_t> failed = of_launch(turn.model, event.experiment, event.attempt,
-                                               event.host, Progress::Prepared);
+  on_stray_unprepared(turn, event.host, event.launch);
+  const std::vector<size_t> failed = of_launch(turn.model, event.launch, event.host, Progress::Prepared);
   if (failed.empty()) return;
-  Experiment* experiment = turn.touch(event.experiment);
-  SendForget forget{event.host, event.experiment, {}};
+  Experiment* experiment = turn.touch(event.launch.experiment);
+  SendForget forget{event.host, experiment->id, {}};
   for (const size_t i : failed) {
     experiment->replicas[i].progress = Progress::Released;
-    forget.replicas.push_back({experiment->replicas[i].id, event.attempt});
+    forget.replicas.push_back({experiment->replicas[i].id, event.launch.attempt});
   }
   Replica* first = &experiment->replicas[failed.front()];
   turn.send(std::move(forget));
@@ -224,7 +220,7 @@ void on_launch_failed(Turn& turn, const LaunchFailed& event) {
     if (host != nullptr && !host->pool.empty()) experiment->unfit_hosts->insert_or_assign(id_of_pool(host->pool), event.reason);
   }
   if (!experiment->outcome && experiment->phase != Phase::Ending) {
-    const bool own_launch = event.attempt != decider(*experiment).attempt;
+    const bool own_launch = event.launch != launch_of(decider(*experiment));
     if (event.unfit) {
       leave_unfit_host(turn, *experiment, *first);
     } else if (!event.ours) {

@@ -133,7 +133,7 @@ void find_leaving_hosts(Turn& turn);
 // Held by the host and wanted by nobody.
 void on_stray_released(Turn& turn, const ReplicaReleased& event);
 // The same of a launch that the host was told to stop and then keeps nothing of: it can't say Released.
-void on_stray_unprepared(Turn& turn, const HostId& id, const ExperimentId& experiment, uint32_t attempt);
+void on_stray_unprepared(Turn& turn, const HostId& id, const LaunchId& launch);
 // What hosts hold of one that was in `Model::unreadable`, and is given up.
 void stop_unreadable(Turn& turn, uint32_t number, bool force);
 

@@ -167,9 +167,11 @@ bool is_alive(const Replica& replica) {
   return replica.progress > Progress::None && replica.progress < Progress::Exited && !replica.lost;
 }
 
+LaunchId launch_of(const Replica& replica) { return dtrain::launch_of(replica.id, replica.attempt); }
+
 bool start_committed(const Experiment& experiment, const Replica& replica) {
   if (replica.progress >= Progress::Started) return true;
-  const bool own_launch = replica.attempt != decider(experiment).attempt;
+  const bool own_launch = launch_of(replica) != launch_of(decider(experiment));
   if (own_launch) return replica.progress == Progress::Prepared;
   return experiment.phase == Phase::Go && replica.progress == Progress::Prepared;
 }
@@ -177,9 +179,9 @@ bool start_committed(const Experiment& experiment, const Replica& replica) {
 // A replica with an attempt of its own was launched again after everyone had started.
 bool all_started(const Experiment& experiment) {
   if (experiment.replicas.empty()) return false;
-  const uint32_t gang_attempt = decider(experiment).attempt;
+  const LaunchId of_gang = launch_of(decider(experiment));
   return std::all_of(experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& r) {
-    return r.attempt != gang_attempt || r.progress >= Progress::Started;
+    return launch_of(r) != of_gang || r.progress >= Progress::Started;
   });
 }
 

@@ -202,7 +202,8 @@ struct SubmissionExtras {
 struct Experiment {
   ExperimentId id;
   std::shared_ptr<const Submission> submission;
-  uint32_t attempt = 0;  // raised by every launch
+  uint32_t attempt = 0;        // raised by every launch but those of builds
+  uint32_t build_attempt = 0;  // by every one of those
   Phase phase = Phase::None;
   bool stop_forced = false;        // a person asked to end it without grace
   bool held = false;               // back by its set's `concurrency`, with nothing placed; stored once it had its turn
@@ -258,6 +259,7 @@ std::vector<ReplicaId> replica_ids(const ExperimentId& id, const Spec& spec);
 
 // The facts the rules are made of.
 bool is_build(const Replica& replica);
+LaunchId launch_of(const Replica& replica);   // its newest
 bool is_shown(const Replica& replica);   // not a build that has not begun, or that found all made
 const Replica& decider(const Experiment& experiment);   // only when it has replicas
 const RoleSpec& role_of(const Experiment& experiment, const Replica& replica);

@@ -184,6 +184,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
                                const std::string& boot_id) {
   pb::ExperimentRecord record;
   record.set_attempt(experiment.attempt);
+  record.set_build_attempt(experiment.build_attempt);
   record.set_phase(static_cast<uint32_t>(experiment.phase));
   record.set_stop_forced(experiment.stop_forced);   // the outcome says the rest
   if (experiment.outcome) {
@@ -242,6 +243,7 @@ Result<Experiment> read_record(const pb::ExperimentRecord& record, const Experim
   experiment.id = id;
   experiment.submission = std::move(submission);
   experiment.attempt = record.attempt();
+  experiment.build_attempt = record.build_attempt();
   experiment.phase = static_cast<Phase>(
       std::min<uint32_t>(record.phase(), static_cast<uint32_t>(Phase::Building)));
   experiment.stop_forced = record.stop_forced();

@@ -52,19 +52,19 @@ void Scheduler::send_stops_of_killed() {
       return killed == id || (killed.member == 0 && killed.number == id.number);
     });
   };
-  std::set<std::pair<ExperimentId, uint32_t>> begins;   // attempts that are to be launched or started
+  std::set<LaunchId> begins;   // that are to be launched or started
   std::vector<Send> later;
   for (Send& what : std::exchange(waiting_send_, {})) {
     if (const auto* launch = std::get_if<SendLaunch>(&what)) {
-      begins.insert({launch->experiment, launch->attempt});
+      begins.insert(launch->launch);
     } else if (const auto* start = std::get_if<SendStart>(&what)) {
-      begins.insert({start->experiment, start->attempt});
+      begins.insert(start->launch);
     }
     const auto* stop = std::get_if<SendStop>(&what);
     const bool now = stop != nullptr && is_killed(stop->experiment) &&
                      std::none_of(stop->replicas.begin(), stop->replicas.end(),
                                   [&](const HeldReplicaFact& held) {
-                                    return begins.contains({stop->experiment, held.attempt});
+                                    return begins.contains(launch_of(held.replica, held.attempt));
                                   });
     if (now) {
       send(what);
@@ -105,11 +105,12 @@ void Scheduler::send(const Send& what) {
 
 void Scheduler::send_launch(const SendLaunch& launch) {
   const auto failed = [&](const std::string& why, bool ours) {
-    handle(LaunchFailed{launch.host, launch.experiment, launch.attempt, as_utf8(why), 0, ours});
+    handle(LaunchFailed{launch.host, launch.launch, as_utf8(why), 0, ours});
   };
-  const auto found = model_.experiments.find(launch.experiment);
+  const ExperimentId& id = launch.launch.experiment;
+  const auto found = model_.experiments.find(id);
   INVARIANT(found != model_.experiments.end(), "only a live experiment is launched");
-  const auto folder = output_dir(launch.experiment);
+  const auto folder = output_dir(id);
   if (const auto made = make_output_dir(found->second, folder); !made.ok()) {
     return failed(made.error().message, true);
   }
@@ -118,7 +119,7 @@ void Scheduler::send_launch(const SendLaunch& launch) {
   std::error_code error;
   if (!after.empty()) std::filesystem::create_directories(after, error);
   if (error) return failed(errno_error(fmt::format("create {}", after.string()), error.value()).message, true);
-  const auto extras = extras_.find(launch.experiment.number);
+  const auto extras = extras_.find(id.number);
   pb::ToRunner message;
   *message.mutable_launch() =
       to_message(launch, found->second, extras == extras_.end() ? nullptr : &extras->second,

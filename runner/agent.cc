@@ -53,8 +53,8 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
                {options_.log_window_bytes, 0},
                [this] { schedule_pump(); },
                [this] { report_inventory(); },
-               [this](std::string name) {
-                 launches_.erase(name);
+               [this](LaunchId id) {
+                 launches_.erase(id);
                  remove_unused_copies();
                  end_when_left();
                }},
@@ -77,23 +77,20 @@ Status Agent::adopt() {
     if (error) return errno_error("make " + folder.string(), error.value());
     spread_subdirectories(folder);
   }
-  std::set<std::string> held;
+  std::set<LaunchId> held;
   for (const fs::directory_entry& entry : fs::directory_iterator(site_.launches(), error)) {
     const std::string name = entry.path().filename().string();
-    const size_t at = name.find('@');
-    const auto experiment = parse_experiment_id(std::string_view(name).substr(0, at));
-    if (at == std::string::npos || !experiment.ok()) continue;
-    const auto attempt = static_cast<uint32_t>(std::strtoul(name.c_str() + at + 1, nullptr, 10));
-    auto launch = std::make_unique<HeldLaunch>(context_, *experiment, attempt);
-    if (launch->name() != name) continue;
+    const auto id = parse_launch_id(name);
+    if (!id.ok()) continue;
+    auto launch = std::make_unique<HeldLaunch>(context_, *id);
     if (auto adopted = launch->adopt(); !adopted.ok()) {
       if (adopted.error().code != Code::NotFound) return std::move(adopted).error();
       fmt::print(stderr, "{}: not adopted: {}\n", name, adopted.error().message);
       continue;
     }
     fmt::print(stderr, "{}: adopted\n", name);
-    held.insert(name);
-    launches_.emplace(name, std::move(launch));
+    held.insert(*id);
+    launches_.emplace(*id, std::move(launch));
   }
   if (error) return errno_error("read " + site_.launches().string(), error.value());
   remove_old_work(site_, held, wall_pace_.keeps(unix_ms(), boottime_ms()));
@@ -107,8 +104,8 @@ void Agent::remove_old_work_later() {
   old_work_timer_.expires_after(options_.old_work_every);
   old_work_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
-    std::set<std::string> held;
-    for (const auto& [name, launch] : launches_) held.insert(name);
+    std::set<LaunchId> held;
+    for (const auto& [id, launch] : launches_) held.insert(id);
     const bool ages_believed = wall_pace_.keeps(unix_ms(), boottime_ms());
     files_.run([&site = site_, held, ages_believed] { remove_old_work(site, held, ages_believed); },
                [this] { remove_old_work_later(); });
@@ -126,7 +123,7 @@ void Agent::remove_unused_copies() {
   const auto found = std::make_shared<Found>();
   const auto in_use = [this] {
     std::set<std::string> experiments;
-    for (const auto& [name, launch] : launches_) experiments.insert(name.substr(0, name.find('@')));
+    for (const auto& [id, launch] : launches_) experiments.insert(to_string(id.experiment));
     return experiments;
   };
   copies_.run(
@@ -189,7 +186,7 @@ void Agent::on_connected() {
   *hello.mutable_inventory() = inventory();
   address_ = hello.inventory().address();
   last_inventory_ = hello.inventory().SerializeAsString();
-  for (const auto& [name, launch] : launches_) {
+  for (const auto& [id, launch] : launches_) {
     for (const auto& replica : launch->replicas()) {
       pb::HeldReplica& held = *hello.add_held();
       held.set_replica(to_string(replica->id()));
@@ -203,7 +200,7 @@ void Agent::on_disconnected() {
   gate_.open = false;
   renew_timer_.cancel();
   usage_.watch({});
-  for (const auto& [name, launch] : launches_) launch->pause();
+  for (const auto& [id, launch] : launches_) launch->pause();
 }
 
 void Agent::on_message(const pb::ToRunner& message) {
@@ -213,10 +210,7 @@ void Agent::on_message(const pb::ToRunner& message) {
     case pb::ToRunner::kLaunch:
       return on_launch(message.launch());
     case pb::ToRunner::kStart:
-      if (HeldLaunch* launch = find(message.start().experiment(), message.start().attempt())) {
-        launch->start(contact_ms_);
-      }
-      return;
+      return on_start(message.start());
     case pb::ToRunner::kStop:
       return on_stop(message.stop());
     case pb::ToRunner::kForget:
@@ -247,10 +241,10 @@ void Agent::on_message(const pb::ToRunner& message) {
 
 // An experiment's end is told before its launch is removed, and then nothing of it needs an environment any more.
 // What was forgotten is not held, while its directory waits to be deleted.
-std::set<std::string> Agent::live_launches() const {
-  std::set<std::string> live;
-  for (const auto& [name, launch] : launches_) {
-    if (launch->replicas().empty() || !launch->all_exited()) live.insert(name);
+std::set<LaunchId> Agent::live_launches() const {
+  std::set<LaunchId> live;
+  for (const auto& [id, launch] : launches_) {
+    if (launch->replicas().empty() || !launch->all_exited()) live.insert(id);
   }
   return live;
 }
@@ -288,7 +282,7 @@ void Agent::on_welcome(const pb::Welcome& welcome) {
     if (const auto id = parse_replica_id(log.replica()); id.ok())
       offsets[{*id, log.attempt()}] = log.offset();
   }
-  for (const auto& [name, launch] : launches_) {
+  for (const auto& [id, launch] : launches_) {
     std::map<ReplicaId, uint64_t> durable;
     for (const auto& replica : launch->replicas()) {
       const auto found = offsets.find({replica->id(), replica->attempt()});
@@ -354,11 +348,17 @@ void Agent::on_launch(const pb::Launch& message) {
     fmt::print(stderr, "a launch of '{}' makes no sense\n", message.experiment());
     return;
   }
-  const std::string name = LaunchDir::name_of(*experiment, message.attempt());
-  auto& launch = launches_[name];
+  const LaunchId id = launch_of(replicas.front(), message.attempt());
+  auto& launch = launches_[id];
   if (launch) return launch->repeat_prepared();  // asked again: it knows
-  launch = std::make_unique<HeldLaunch>(context_, *experiment, message.attempt());
+  launch = std::make_unique<HeldLaunch>(context_, id);
   launch->prepare(message, replicas);
+}
+
+void Agent::on_start(const pb::Start& start) {
+  const auto experiment = parse_experiment_id(start.experiment());
+  if (!experiment.ok()) return;
+  if (HeldLaunch* launch = find({*experiment, start.attempt(), start.of_builds()})) launch->start(contact_ms_);
 }
 
 void Agent::on_stop(const pb::Stop& stop) {
@@ -395,16 +395,16 @@ void Agent::on_renewed(const pb::Renewed& renewed) {
   const auto sent_ms = static_cast<int64_t>(renewed.sent_ms());
   if (sent_ms > boottime_ms()) return;
   contact_ms_ = std::max(contact_ms_, sent_ms);
-  for (const auto& [name, launch] : launches_) launch->renew(contact_ms_);
+  for (const auto& [id, launch] : launches_) launch->renew(contact_ms_);
 }
 
-HeldLaunch* Agent::find(const std::string& experiment, uint32_t attempt) {
-  const auto found = launches_.find(fmt::format("{}@{}", experiment, attempt));
+HeldLaunch* Agent::find(const LaunchId& id) {
+  const auto found = launches_.find(id);
   return found == launches_.end() ? nullptr : found->second.get();
 }
 
 HeldLaunch* Agent::find_of(const ReplicaId& replica, uint32_t attempt) {
-  HeldLaunch* launch = find(to_string(replica.experiment), attempt);
+  HeldLaunch* launch = find(launch_of(replica, attempt));
   return launch != nullptr && launch->holds(replica) ? launch : nullptr;
 }
 
@@ -428,7 +428,7 @@ void Agent::schedule_pump() {
 void Agent::pump() {
   for (int round = 0; round < kPumpRounds; ++round) {
     bool more = false;
-    for (const auto& [name, launch] : launches_) more = launch->pump() || more;
+    for (const auto& [id, launch] : launches_) more = launch->pump() || more;
     if (!more) return;
   }
   schedule_pump();
@@ -465,7 +465,7 @@ void Agent::end_when_left() {
 pb::Inventory Agent::inventory() const {
   pb::Inventory now = inventory_();
   std::set<int> keepers;
-  for (const auto& [name, launch] : launches_) keepers.insert(launch->keeper_pid());
+  for (const auto& [id, launch] : launches_) keepers.insert(launch->keeper_pid());
   mark_locked_gpus(now, [&keepers](int pid) { return keepers.contains(pid); });
   return now;
 }

@@ -81,7 +81,7 @@ class Agent {
   void on_prune_environments();
   void delete_put_away_environments();
   void on_count_environments(const pb::CountEnvironments& asked);
-  std::set<std::string> live_launches() const;
+  std::set<LaunchId> live_launches() const;
   void remove_old_work_later();
   void remove_unused_copies();
   void copies_later();
@@ -96,11 +96,12 @@ class Agent {
   // Null: it does not.
   const HeldLaunch* launch_that_runs(const std::string& replica, uint32_t attempt);
   void on_launch(const pb::Launch& launch);
+  void on_start(const pb::Start& start);
   void on_stop(const pb::Stop& stop);
   void on_forget(const pb::Forget& forget);
   void on_log_ack(const pb::LogAck& ack);
   void on_renewed(const pb::Renewed& renewed);
-  HeldLaunch* find(const std::string& experiment, uint32_t attempt);
+  HeldLaunch* find(const LaunchId& id);
   HeldLaunch* find_of(const ReplicaId& replica, uint32_t attempt);
   void say_released(const pb::HeldReplica& replica);
   void say_leaving();
@@ -126,7 +127,7 @@ class Agent {
   FileWorker deletions_;   // of environments, which takes minutes where they are large
   KeeperNursery keepers_;
   LaunchContext context_;
-  std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;
+  std::map<LaunchId, std::unique_ptr<HeldLaunch>> launches_;
   Sessions<ExecSession> execs_;
   Sessions<ForwardSession> forwards_;
   Sessions<LeftSession> lefts_;

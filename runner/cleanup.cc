@@ -70,11 +70,12 @@ bool decides(Role role) {
 
 // Nothing where what a launch uses is not known: another time.
 std::optional<EnvironmentUse> use_of_environments(const LaunchSite& site,
-                                                  const std::set<std::string>& live) {
+                                                  const std::set<LaunchId>& live) {
   EnvironmentUse use;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
-    if (!live.contains(entry.path().filename().string())) continue;
+    const auto id = parse_launch_id(entry.path().filename().string());
+    if (!id.ok() || !live.contains(*id)) continue;
     const auto launch = LaunchDir(entry.path()).read_launch();
     if (!launch.ok()) return std::nullopt;
     if (!*launch) continue;
@@ -125,11 +126,14 @@ bool delete_tree(const fs::path& path) {
   return !error;
 }
 
-// "4.2.worker.1@1" belongs to the launch "4.2@1"; empty for a name of somebody else's.
-std::string launch_of_place(const std::string& name) {
+// "4.2.worker.1@1" belongs to the launch 4.2@1; none for a name of somebody else's.
+std::optional<LaunchId> launch_of_place(const std::string& name) {
   const size_t at = std::min(name.find('@'), name.size());
-  const auto id = parse_replica_id(std::string_view(name).substr(0, at));
-  return id.ok() ? to_string(id->experiment) + name.substr(at) : std::string();
+  const auto replica = parse_replica_id(std::string_view(name).substr(0, at));
+  if (!replica.ok()) return std::nullopt;
+  const auto launch = parse_launch_id(to_string(replica->experiment) + name.substr(at));
+  if (!launch.ok()) return std::nullopt;
+  return launch_of(*replica, launch->attempt);
 }
 
 bool delete_place(const fs::path& place) {
@@ -184,11 +188,11 @@ bool remove_work(const LaunchRecord& launch, const ReplicaId& id) {
 }
 
 bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory) {
-  const std::string name = directory.path().filename().string();
+  const auto launch = parse_launch_id(directory.path().filename().string());
   bool all = true;
   std::error_code error;
   for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {
-    if (launch_of_place(place.path().filename().string()) != name) continue;
+    if (!launch.ok() || launch_of_place(place.path().filename().string()) != *launch) continue;
     all = delete_place(place.path()) && all;
   }
   const bool listed = !error || error == std::errc::no_such_file_or_directory;
@@ -220,24 +224,24 @@ uint64_t unused_tree_bytes(const LaunchSite& site) {
   return in_use ? site.trees->unused_bytes(*in_use) : 0;
 }
 
-void prune_environments(const LaunchSite& site, const std::set<std::string>& live) {
+void prune_environments(const LaunchSite& site, const std::set<LaunchId>& live) {
   if (const auto use = use_of_environments(site, live)) put_away_environments(site.envs(), *use);
 }
 
-Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& live) {
+Environments count_unused_environments(const LaunchSite& site, const std::set<LaunchId>& live) {
   const auto use = use_of_environments(site, live);
   return use ? count_environments(site.envs(), *use) : Environments();
 }
 
-void remove_old_work(const LaunchSite& site, const std::set<std::string>& held, bool ages_believed) {
+void remove_old_work(const LaunchSite& site, const std::set<LaunchId>& held, bool ages_believed) {
   std::set<std::string> in_use;
-  for (const std::string& name : held) in_use.insert(name.substr(0, name.find('@')));
+  for (const LaunchId& id : held) in_use.insert(to_string(id.experiment));
   remove_old_copies(site.outputs(), in_use, ages_believed);
   if (!ages_believed) return;
   std::error_code error;
   for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {
     const std::string name = place.path().filename().string();
-    if (held.contains(launch_of_place(name))) continue;
+    if (const auto launch = launch_of_place(name); launch && held.contains(*launch)) continue;
     struct stat info {};
     if (lstat(place.path().c_str(), &info) != 0) continue;
     if (std::time(nullptr) - info.st_mtime < kKeepWorkSeconds) continue;

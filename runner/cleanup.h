@@ -40,14 +40,14 @@ void trim_trees(const LaunchSite& site);
 void prune_trees(const LaunchSite& site);
 uint64_t unused_tree_bytes(const LaunchSite& site);
 
-// Puts the environments away that no launch here uses, and containers that killed builds left. `live` are names of
+// Puts the environments away that no launch here uses, and containers that killed builds left. `live` are
 // launches of which something runs or may still: others use none, though their directories may not be gone yet.
-void prune_environments(const LaunchSite& site, const std::set<std::string>& live);
+void prune_environments(const LaunchSite& site, const std::set<LaunchId>& live);
 // What that would delete now.
-Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& live);
+Environments count_unused_environments(const LaunchSite& site, const std::set<LaunchId>& live);
 
 // Deletes what was discarded and, where ages are believed, what replicas left behind longer than a week ago. `held` are
-// names of launches to spare.
-void remove_old_work(const LaunchSite& site, const std::set<std::string>& held, bool ages_believed);
+// launches to spare.
+void remove_old_work(const LaunchSite& site, const std::set<LaunchId>& held, bool ages_believed);
 
 }  // namespace dtrain::runner

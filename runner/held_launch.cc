@@ -51,12 +51,10 @@ LaunchRecord only_of(const LaunchRecord& file, const ReplicaId& id) {
 
 }  // namespace
 
-HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, uint32_t attempt)
+HeldLaunch::HeldLaunch(LaunchContext& context, const LaunchId& id)
     : context_(context),
-      experiment_(experiment),
-      attempt_(attempt),
-      name_(LaunchDir::name_of(experiment, attempt)),
-      directory_(context.site.launches() / name_),
+      id_(id),
+      directory_(context.site.launches() / to_string(id)),
       spools_(directory_),
       facts_(directory_),
       keeper_(context.loop, context.ends, directory_,
@@ -84,7 +82,7 @@ bool HeldLaunch::holds(const ReplicaId& id) const {
 
 void HeldLaunch::add_replicas(const std::vector<ReplicaId>& ids) {
   for (const ReplicaId& id : ids) {
-    replicas_.push_back(std::make_unique<Replica>(spools_, id, attempt_, context_.window));
+    replicas_.push_back(std::make_unique<Replica>(spools_, id, id_.attempt, context_.window));
   }
 }
 
@@ -111,8 +109,9 @@ void HeldLaunch::on_files_ready(LaunchFiles::Made made) {
   if (!file.ok()) return fail(file.error(), 0, made.unfit);
   if (!*file) {
     pb::Prepared& prepared = *failure_.mutable_prepared();
-    prepared.set_experiment(to_string(experiment_));
-    prepared.set_attempt(attempt_);
+    prepared.set_experiment(to_string(id_.experiment));
+    prepared.set_attempt(id_.attempt);
+    prepared.set_of_builds(id_.of_builds);
     prepared.set_cached(true);
     return keep_nothing();
   }
@@ -148,17 +147,19 @@ void HeldLaunch::on_keeper_word(std::string_view word) {
 
 void HeldLaunch::report_prepared() {
   pb::FromRunner message;
-  message.mutable_prepared()->set_experiment(to_string(experiment_));
-  message.mutable_prepared()->set_attempt(attempt_);
+  message.mutable_prepared()->set_experiment(to_string(id_.experiment));
+  message.mutable_prepared()->set_attempt(id_.attempt);
+  message.mutable_prepared()->set_of_builds(id_.of_builds);
   context_.outbox.send(std::move(message));
 }
 
 // A launch that failed is not held any more: the daemon decides what comes next, and may ask again.
 void HeldLaunch::fail(const Error& error, int port_taken, bool unfit) {
-  fmt::print(stderr, "{}: not prepared: {}\n", name_, error.message);
+  fmt::print(stderr, "{}: not prepared: {}\n", to_string(id_), error.message);
   pb::PrepareFailed& failed = *failure_.mutable_prepare_failed();
-  failed.set_experiment(to_string(experiment_));
-  failed.set_attempt(attempt_);
+  failed.set_experiment(to_string(id_.experiment));
+  failed.set_attempt(id_.attempt);
+  failed.set_of_builds(id_.of_builds);
   failed.set_reason(
       as_utf8(error.hint.empty() ? error.message : error.message + "; " + error.hint));
   failed.set_port_taken(static_cast<uint32_t>(port_taken));
@@ -193,7 +194,7 @@ void HeldLaunch::clear_failed() {
 }
 
 void HeldLaunch::end_failed() {
-  if (failure_told_) context_.over(name_);
+  if (failure_told_) context_.over(id_);
 }
 
 // Every replica was stopped before there was a keeper: none is started.
@@ -221,7 +222,7 @@ Status HeldLaunch::adopt() {
     TRY(kill_launch(directory_));
     if (const auto key = directory_.begun_key()) remove_begun_cgroups(context_.site.cgroups, *key);
     (void)remove_unprepared(context_.site, directory_);
-    return Error{Code::NotFound, name_ + " was not prepared to the end", ""};
+    return Error{Code::NotFound, to_string(id_) + " was not prepared to the end", ""};
   }
   file_ = std::move(**file);
   if (is_of_another_home()) {
@@ -277,7 +278,7 @@ void HeldLaunch::on_keeper_gone() {
   stage_ = Stage::KeeperLost;
   look();
   if (all_exited()) return;
-  fmt::print(stderr, "{}: its keeper died; ending what it left\n", name_);
+  fmt::print(stderr, "{}: its keeper died; ending what it left\n", to_string(id_));
   keeper_.end_strays();
 }
 
@@ -296,7 +297,7 @@ void HeldLaunch::look() {
     }
     take_exits(facts->exits);
   } else {
-    fmt::print(stderr, "{}: {}; looking again\n", name_, facts.error().message);
+    fmt::print(stderr, "{}: {}; looking again\n", to_string(id_), facts.error().message);
     look_later();
   }
   may_have_output_ = true;
@@ -445,8 +446,8 @@ void HeldLaunch::carry_outputs() {
   }
   if (!place) return;
   pb::OutputsRequest of;
-  of.set_experiment(to_string(experiment_));
-  of.set_attempt(attempt_);
+  of.set_experiment(to_string(id_.experiment));
+  of.set_attempt(id_.attempt);
   of.set_submission(file_.replicas.front().env.at("DTRAIN_SUBMISSION"));
   of.set_host_id(context_.site.host_id);
   carrier_ = std::make_unique<OutputCarrier>(context_.loop, *context_.site.store, std::move(*place), std::move(of), brings);
@@ -514,7 +515,7 @@ void HeldLaunch::remove_if_forgotten() {
     return true;
   });
   // Not from within a call on this very launch.
-  context_.files.run([] {}, [this] { context_.over(name_); });
+  context_.files.run([] {}, [this] { context_.over(id_); });
 }
 
 }  // namespace dtrain::runner

@@ -40,17 +40,17 @@ struct LaunchContext {
   LogWindow window;
   std::function<void()> output_ready;          // a pump() may send something
   std::function<void()> host_changed;          // the inventory may be another
-  std::function<void(std::string name)> over;  // nothing of it is left: erase it
+  std::function<void(LaunchId)> over;  // nothing of it is left: erase it
 };
 
 // A HeldLaunch is one launch from its Launch message, or from its adoption, to its removal.
-// Owner: Agent, by name ("4.2@1"). Thread: loop. Outlives its keeper.
+// Owner: Agent, by what it is. Thread: loop. Outlives its keeper.
 // Promises: whatever is asked of it, how often and in which order, each replica is launched at most
 // once, exits once and is released once.
 // Never: talks to the network, or knows what an exit means for the experiment.
 class HeldLaunch {
  public:
-  HeldLaunch(LaunchContext& context, const ExperimentId& experiment, uint32_t attempt);
+  HeldLaunch(LaunchContext& context, const LaunchId& id);
   ~HeldLaunch();
   HeldLaunch(const HeldLaunch&) = delete;
   HeldLaunch& operator=(const HeldLaunch&) = delete;
@@ -79,7 +79,7 @@ class HeldLaunch {
 
   bool holds(const ReplicaId& replica) const;
   bool all_exited() const;  // while no replica is known, too
-  const std::string& name() const { return name_; }
+  const LaunchId& id() const { return id_; }
   const LaunchRecord& file() const { return file_; }
   pid_t keeper_pid() const { return keeper_.pid(); }  // 0: none was up yet
   const std::vector<std::unique_ptr<Replica>>& replicas() const { return replicas_; }
@@ -116,9 +116,7 @@ class HeldLaunch {
   void report_prepared();
 
   LaunchContext& context_;
-  ExperimentId experiment_;
-  uint32_t attempt_;
-  std::string name_;
+  LaunchId id_;
   LaunchDir directory_;
   SpoolListing spools_;
   LaunchRecord file_;

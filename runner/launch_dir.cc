@@ -121,10 +121,6 @@ std::filesystem::path LaunchRecord::image_layer_of(const ReplicaId& id) const {
   return image_layer_in(place_of(id));
 }
 
-std::string LaunchDir::name_of(const ExperimentId& experiment, uint32_t attempt) {
-  return fmt::format("{}@{}", to_string(experiment), attempt);
-}
-
 Status LaunchDir::begin(const std::string& key) const {
   std::string frame;
   append_frame(frame, kRecordBegun, key, {});

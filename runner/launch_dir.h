@@ -1,7 +1,7 @@
 // The directory of one launch, the only thing a keeper and a runner share besides a socket to wake
 // each other. Truth is on disk: whoever dies, the next one reads it here.
 //
-//   launches/<experiment>@<attempt>/        e.g. launches/4.2@1
+//   launches/<launch>/      e.g. launches/4.2@1, or of builds launches/4.2.build@1
 //     record               frames (schema/framing.h, launch_record.proto), and it only grows. The first
 //                          ones are the runner's: what to run. Then the keeper's: that it is up, what it
 //                          started, how that ended (launch_facts.h)
@@ -88,8 +88,6 @@ class LaunchDir {
  public:
   explicit LaunchDir(std::filesystem::path path) : path_(std::move(path)) {}
   const std::filesystem::path& path() const { return path_; }
-
-  static std::string name_of(const ExperimentId& experiment, uint32_t attempt);  // "4.2@1"
 
   // The key alone, before anything is made under it.
   Status begin(const std::string& key) const;

@@ -74,7 +74,7 @@ void UsageMonitor::sample() {
   pb::UsageReport& report = *message.mutable_usage();
   std::map<std::string, Before> now;
   std::optional<ProcessTable> table;   // one for all
-  for (const auto& [name, launch] : launches_) {
+  for (const auto& [id, launch] : launches_) {
     if (!is_watched(*launch)) continue;
     for (const auto& replica : launch->replicas()) {
       if (!replica->started() || replica->exited()) continue;

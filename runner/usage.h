@@ -27,7 +27,7 @@ struct UsageOptions {
 // Owner: Agent. Thread: loop. With nobody watching it does nothing at all.
 class UsageMonitor {
  public:
-  using Launches = std::map<std::string, std::unique_ptr<HeldLaunch>>;
+  using Launches = std::map<LaunchId, std::unique_ptr<HeldLaunch>>;
   UsageMonitor(boost::asio::io_context& loop, UsageOptions options, Outbox& outbox,
                const Launches& launches);
   UsageMonitor(const UsageMonitor&) = delete;

@@ -118,6 +118,10 @@ std::string to_string(const ReplicaId& id) {
   return text;
 }
 
+std::string to_string(const LaunchId& id) {
+  return fmt::format("{}{}@{}", to_string(id.experiment), id.of_builds ? ".build" : "", id.attempt);
+}
+
 std::string to_string(const IdPattern& pattern) {
   std::string text = to_string(pattern.experiment);
   if (pattern.role) text += fmt::format(".{}", to_string(*pattern.role));
@@ -191,6 +195,15 @@ Result<ReplicaId> parse_replica_id(std::string_view text) {
                   fmt::format("for example {}.1", to_string(pattern)));
   }
   return ReplicaId{pattern.experiment, *pattern.role, pattern.index.value_or(0)};
+}
+
+Result<LaunchId> parse_launch_id(std::string_view text) {
+  const size_t at = std::min(text.find('@'), text.size());
+  TRY(const IdPattern pattern, parse_id_pattern(text.substr(0, at)));
+  const auto attempt = at < text.size() ? parse_number(text.substr(at + 1)) : std::nullopt;
+  const bool of_builds = pattern.role == Role::Build;
+  if (!attempt || pattern.index || (pattern.role && !of_builds)) return refuse(text, "it is not that of a launch", "launches look like 4.2@1 or 4.2.build@1");
+  return LaunchId{pattern.experiment, *attempt, of_builds};
 }
 
 }  // namespace dtrain

@@ -39,6 +39,18 @@ struct ReplicaId {
   auto operator<=>(const ReplicaId&) const = default;
 };
 
+// What a host is told to launch at once: replicas of an experiment, or builds, whose launches are counted apart.
+struct LaunchId {
+  ExperimentId experiment;
+  uint32_t attempt = 0;
+  bool of_builds = false;
+  auto operator<=>(const LaunchId&) const = default;
+};
+// The launch that a replica belongs to by its newest attempt.
+inline LaunchId launch_of(const ReplicaId& replica, uint32_t attempt) {
+  return {replica.experiment, attempt, replica.role == Role::Build};
+}
+
 // What a person may type after a command: 4, 4.2, 4.worker, 4.worker.1, 4.2.ps.1. It names every
 // experiment and replica that matches() it.
 struct IdPattern {
@@ -58,6 +70,7 @@ struct HostId {
 
 std::string to_string(const ExperimentId&);
 std::string to_string(const ReplicaId&);
+std::string to_string(const LaunchId&);   // "4.2@1", "4.2.build@1"
 std::string to_string(const IdPattern&);
 std::vector<std::string> to_strings(const std::vector<ExperimentId>& ids);
 
@@ -65,6 +78,7 @@ std::vector<std::string> to_strings(const std::vector<ExperimentId>& ids);
 // that does not belong are refused.
 Result<ExperimentId> parse_experiment_id(std::string_view text);
 Result<ReplicaId> parse_replica_id(std::string_view text);
+Result<LaunchId> parse_launch_id(std::string_view text);
 Result<IdPattern> parse_id_pattern(std::string_view text);
 
 }  // namespace dtrain

@@ -44,7 +44,7 @@ class Faults:
             return
         launch = pathlib.Path(words[2]).name
         # Noted first: what follows from it may be seen before this returns.
-        self.killed_keepers.add(launch.partition("@")[0])
+        self.killed_keepers.add(launch.partition("@")[0].removesuffix(".build"))
         processes.send(pid, signal.SIGKILL, cluster.is_keeper)
         self.say(f"killed the keeper of {launch}, {pid}")
 

@@ -126,6 +126,19 @@ TEST_CASE(
   CHECK(says(cluster.run({"train"}, project, kLong), "BUILDING"));
 }
 
+TEST_CASE("attempts are counted without those of builds") {
+  Cluster cluster;
+  const fs::path project = project_with(cluster, kInstall, "  restart: {limit: 2, backoff: 0s}\n");
+  const std::string fails_twice = "train.run=echo attempt=$DTRAIN_ATTEMPT; [ $DTRAIN_ATTEMPT = 3 ]";
+  const Output trained = cluster.run({"train", "--set", fails_twice}, project, kLong);
+  REQUIRE_MESSAGE(trained.code == 0, trained.all());
+  for (const char* attempt : {"1", "2", "3"}) {
+    const Output logs = cluster.run({"logs", "1.train", "--attempt", attempt});
+    CHECK_MESSAGE(says(logs, fmt::format("attempt={}", attempt)), logs.all());
+  }
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["attempt"] == 3);
+}
+
 // Another installer knows neither all of pip's options nor its settings: which index, above all.
 TEST_CASE("pip installs what pip is asked to, whatever else the host has") {
   Cluster cluster;

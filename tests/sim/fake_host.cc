@@ -38,12 +38,11 @@ daemon::Exit random_exit(std::mt19937_64& random, bool calm) {
 }  // namespace
 
 template <typename Function>
-void FakeHost::for_each(const Launch& launch, Function function) {
-  const auto [experiment, attempt] = launch;
-  const HeldReplicaFact first{{experiment, Role{}, 0}, 0};
+void FakeHost::for_each(const LaunchId& launch, Function function) {
+  const HeldReplicaFact first{{launch.experiment, Role{}, 0}, 0};
   for (auto it = replicas.lower_bound(first);
-       it != replicas.end() && it->first.replica.experiment == experiment; ++it) {
-    if (it->first.attempt == attempt) function(it->first, it->second);
+       it != replicas.end() && it->first.replica.experiment == launch.experiment; ++it) {
+    if (launch_of(it->first.replica, it->first.attempt) == launch) function(it->first, it->second);
   }
 }
 
@@ -108,9 +107,9 @@ void FakeHost::on_welcome(const WelcomeMessage& welcome, TimeMs now) {
     say(failure.said);
     failure.told = true;
   }
-  std::set<Launch> prepared;
+  std::set<LaunchId> prepared;
   for (const auto& [fact, replica] : replicas) {
-    const Launch launch{fact.replica.experiment, fact.attempt};
+    const LaunchId launch = launch_of(fact.replica, fact.attempt);
     if (prepared.insert(launch).second) say_prepared_if(launch);
     if (replica.pid != 0)
       say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1, inventory.id});
@@ -125,16 +124,16 @@ void FakeHost::on_welcome(const WelcomeMessage& welcome, TimeMs now) {
   renew(now);
 }
 
-void FakeHost::say_prepared_if(const Launch& launch) {
+void FakeHost::say_prepared_if(const LaunchId& launch) {
   bool all = true;
   for_each(launch, [&](const auto&, const FakeReplica& r) { all &= r.stage >= Stage::Prepared; });
-  if (all) say(daemon::LaunchPrepared{inventory.id, launch.first, launch.second});
+  if (all) say(daemon::LaunchPrepared{inventory.id, launch});
 }
 
 // ---- what the daemon asks
 
 void FakeHost::on_launch(const LaunchMessage& message) {
-  const Launch launch{message.experiment, message.attempt};
+  const LaunchId& launch = message.launch;
   if (const auto failure = failures.find(launch); failure != failures.end()) {
     say(failure->second.said);
     return;
@@ -147,7 +146,7 @@ void FakeHost::on_launch(const LaunchMessage& message) {
     fresh.grace_ms = message.grace_ms;
     fresh.renewed_ms = contact_ms;
     fresh.names_data = message.names_data;
-    known |= !replicas.try_emplace({seat.replica, message.attempt}, fresh).second;
+    known |= !replicas.try_emplace({seat.replica, launch.attempt}, fresh).second;
   }
   if (known) say_prepared_if(launch);
 }
@@ -156,7 +155,7 @@ void FakeHost::on_launch(const LaunchMessage& message) {
 // been under way for very long. Then nothing is started, and the next Hello asks again.
 void FakeHost::on_start(const daemon::SendStart& begin, TimeMs now) {
   bool too_late = false;
-  for_each({begin.experiment, begin.attempt}, [&](const auto& fact, FakeReplica& replica) {
+  for_each(begin.launch, [&](const auto& fact, FakeReplica& replica) {
     if (replica.stage != Stage::Prepared || replica.stopping) return;
     if (replica.lease_ms != 0 && now - contact_ms >= replica.lease_ms) {
       too_late = true;
@@ -197,7 +196,7 @@ void FakeHost::on_forget(const daemon::SendForget& forget) {
     if (held == replicas.end() || held->second.stage == Stage::Failed) continue;
     held->second.forgotten = true;
     held->second.stopping = true;
-    const Launch launch{fact.replica.experiment, fact.attempt};
+    const LaunchId launch = launch_of(fact.replica, fact.attempt);
     bool all = true;
     for_each(launch, [&](const auto&, const FakeReplica& replica) {
       all &= replica.forgotten && replica.stage == Stage::Released;
@@ -214,7 +213,7 @@ void FakeHost::end(const HeldReplicaFact& fact, FakeReplica& replica, daemon::Ex
   say(daemon::ReplicaExited{fact.replica, fact.attempt, replica.exit, inventory.id});
 }
 
-void FakeHost::end_launch(const Launch& launch) {
+void FakeHost::end_launch(const LaunchId& launch) {
   counts.add(Seen::KeeperDied);
   daemon::Exit exit;
   exit.lost_keeper = true;
@@ -224,15 +223,15 @@ void FakeHost::end_launch(const Launch& launch) {
   });
 }
 
-void FakeHost::drop(const Launch& launch) {
+void FakeHost::drop(const LaunchId& launch) {
   std::erase_if(replicas, [&](const auto& held) {
-    return held.first.replica.experiment == launch.first && held.first.attempt == launch.second;
+    return launch_of(held.first.replica, held.first.attempt) == launch;
   });
 }
 
 // It is held until the daemon was told of it.
-void FakeHost::fail(const Launch& launch, int port, std::mt19937_64& random) {
-  daemon::LaunchFailed failed{inventory.id, launch.first, launch.second, "the disk is full", 0,
+void FakeHost::fail(const LaunchId& launch, int port, std::mt19937_64& random) {
+  daemon::LaunchFailed failed{inventory.id, launch, "the disk is full", 0,
                               true};
   if (!broken && chance(random, 40)) {
     counts.add(Seen::PortTaken);
@@ -245,14 +244,14 @@ void FakeHost::fail(const Launch& launch, int port, std::mt19937_64& random) {
   keep_nothing(launch, failed);
 }
 
-void FakeHost::keep_nothing(const Launch& launch, daemon::Event said) {
+void FakeHost::keep_nothing(const LaunchId& launch, daemon::Event said) {
   for_each(launch, [](const auto&, FakeReplica& replica) { replica.stage = Stage::Failed; });
   failures[launch] = {said, welcomed};
   say(std::move(said));
 }
 
 void FakeHost::prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random, bool calm) {
-  const Launch launch{fact.replica.experiment, fact.attempt};
+  const LaunchId launch = launch_of(fact.replica, fact.attempt);
   bool all_stopped = true;
   for_each(launch, [&](const auto&, const FakeReplica& r) { all_stopped &= r.stopping; });
   if (all_stopped) {
@@ -260,7 +259,7 @@ void FakeHost::prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random
     return;
   }
   if (lacks_data && replicas.at(fact).names_data) {
-    return keep_nothing(launch, daemon::LaunchFailed{inventory.id, launch.first, launch.second,
+    return keep_nothing(launch, daemon::LaunchFailed{inventory.id, launch,
                                                      "data d: /d is not there", 0, false, true});
   }
   if (!calm && (broken || chance(random, 12))) {
@@ -269,12 +268,12 @@ void FakeHost::prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random
   if (fact.replica.role == Role::Build && chance(random, 40)) {
     counts.add(Seen::BuildCached);
     return keep_nothing(launch,
-                        daemon::LaunchPrepared{inventory.id, launch.first, launch.second, true});
+                        daemon::LaunchPrepared{inventory.id, launch, true});
   }
   for_each(launch, [](const auto&, FakeReplica& replica) {
     if (replica.stage == Stage::Preparing) replica.stage = Stage::Prepared;
   });
-  say(daemon::LaunchPrepared{inventory.id, launch.first, launch.second});
+  say(daemon::LaunchPrepared{inventory.id, launch});
 }
 
 void FakeHost::act(std::mt19937_64& random, bool calm) {
@@ -282,7 +281,7 @@ void FakeHost::act(std::mt19937_64& random, bool calm) {
   auto chosen = replicas.begin();
   std::advance(chosen, static_cast<long>(random() % replicas.size()));
   const HeldReplicaFact fact = chosen->first;
-  const Launch launch{fact.replica.experiment, fact.attempt};
+  const LaunchId launch = launch_of(fact.replica, fact.attempt);
   FakeReplica& replica = chosen->second;
   switch (replica.stage) {
     case Stage::Preparing:
@@ -372,11 +371,11 @@ void FakeHost::crash_runner(std::mt19937_64& random) {
 void FakeHost::reboot(std::mt19937_64& random) {
   crash_runner(random);
   if (chance(random, 50)) return replicas.clear();
-  std::set<Launch> launches;
+  std::set<LaunchId> launches;
   for (const auto& [fact, replica] : replicas) {
-    launches.insert({fact.replica.experiment, fact.attempt});
+    launches.insert(launch_of(fact.replica, fact.attempt));
   }
-  for (const Launch& launch : launches) end_launch(launch);
+  for (const LaunchId& launch : launches) end_launch(launch);
 }
 
 }  // namespace dtrain::sim

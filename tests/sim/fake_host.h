@@ -24,8 +24,7 @@ using daemon::TimeMs;
 
 // The scheduler's translation of SendLaunch: with the seats.
 struct LaunchMessage {
-  ExperimentId experiment;
-  uint32_t attempt = 0;
+  LaunchId launch;
   int64_t grace_ms = 0;
   bool names_data = false;
   std::vector<std::pair<Seat, int64_t>> replicas;  // with the lease of each
@@ -59,7 +58,7 @@ struct Stream {
   bool greeted = false;  // its Hello was read
   bool dawdles = false;  // its Hello takes very long
   // What the daemon said on it: nothing is said twice.
-  std::set<std::pair<ExperimentId, uint32_t>> starts;
+  std::set<LaunchId> starts;
   std::set<HeldReplicaFact> launches;
 };
 
@@ -85,7 +84,6 @@ class FakeHost {
   FakeHost(daemon::Host has, int64_t keepers_lag_ms, bool is_broken)
       : inventory(std::move(has)), lag_ms(keepers_lag_ms), broken(is_broken) {}
 
-  using Launch = std::pair<ExperimentId, uint32_t>;
   // What became of a launch that is held no more: it failed, or was a build with nothing to do.
   struct Failure {
     daemon::Event said;
@@ -105,7 +103,7 @@ class FakeHost {
   std::shared_ptr<Stream> at_daemon;           // the one the daemon takes for the host's
   std::deque<std::shared_ptr<Stream>> unread;  // the daemon may still find something in them
   std::map<HeldReplicaFact, FakeReplica> replicas;
-  std::map<Launch, Failure> failures;
+  std::map<LaunchId, Failure> failures;
   Counts counts;
 
   // The network or the runner breaks it: of what it carries up, the last part is lost.
@@ -134,14 +132,14 @@ class FakeHost {
   void on_forget(const daemon::SendForget& forget);
   void on_welcome(const WelcomeMessage& welcome, TimeMs now);
   void prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random, bool calm);
-  void fail(const Launch& launch, int port, std::mt19937_64& random);
-  void keep_nothing(const Launch& launch, daemon::Event said);
-  void say_prepared_if(const Launch& launch);
-  void drop(const Launch& launch);
+  void fail(const LaunchId& launch, int port, std::mt19937_64& random);
+  void keep_nothing(const LaunchId& launch, daemon::Event said);
+  void say_prepared_if(const LaunchId& launch);
+  void drop(const LaunchId& launch);
   void end(const HeldReplicaFact& fact, FakeReplica& replica, daemon::Exit exit);
-  void end_launch(const Launch& launch);  // with its keeper
+  void end_launch(const LaunchId& launch);  // with its keeper
   template <typename Function>
-  void for_each(const Launch& launch, Function function);
+  void for_each(const LaunchId& launch, Function function);
 
   uint64_t last_pid_ = 1'000;
   std::vector<daemon::Gpu> gpus_at_hello_;

@@ -38,11 +38,11 @@ MUTANTS = [
      "if (found == experiment.replicas.end() || found->attempt != attempt) return nullptr;",
      "if (found == experiment.replicas.end() || attempt == 0) return nullptr;"),
     ("a launch's messages of any attempt count", LAUNCH,
-     "if (replica.attempt != attempt || replica.seat.host != host || replica.lost) continue;",
-     "if (attempt == 0 || replica.seat.host != host || replica.lost) continue;"),
+     "if (launch_of(replica) != launch || replica.seat.host != host || replica.lost) continue;",
+     "if (launch_of(replica).of_builds != launch.of_builds || replica.seat.host != host || replica.lost) continue;"),
     ("Start is sent once for each replica, not for each launch", HOSTS,
-     "      started.insert(replica.attempt).second) {",
-     "      (started.insert(replica.attempt).second || true)) {"),
+     "      started.insert(launch_of(replica)).second) {",
+     "      (started.insert(launch_of(replica)).second || true)) {"),
     ("Start is not repeated to a runner that comes back", HOSTS,
      "  if (replica.progress == Progress::Prepared && start_committed(experiment, replica) &&",
      "  if (false && start_committed(experiment, replica) &&"),
@@ -533,8 +533,21 @@ class Builder:
         if done.returncode != 0:
             raise SystemExit(f"{shlex.join(command)}\n{done.stderr[-3000:]}")
 
+    def unit_of(self, file: str, source: pathlib.Path) -> tuple[str, pathlib.Path]:
+        """What the build directory compiles of the file, and the same with `source` in its place: itself, or one that includes many."""
+        path = str(ROOT / file)
+        if path in self.compile:
+            return path, source
+        for unit in self.compile:
+            if "/dtrain_daemon_core.dir/Unity/" in unit and f'"{path}"' in (text := pathlib.Path(unit).read_text()):
+                changed = source.with_name("unity.cxx")
+                changed.write_text(text.replace(f'"{path}"', f'"{source}"'))
+                return unit, changed
+        raise SystemExit(f"{self.directory} does not compile {file}")
+
     def object_of(self, file: str, source: pathlib.Path) -> pathlib.Path:
-        command = list(self.compile[str(ROOT / file)])
+        unit, source = self.unit_of(file, source)
+        command = list(self.compile[unit])
         made = source.with_suffix(".o")
         command[command.index("-o") + 1] = str(made)
         command[command.index("-c") + 1] = str(source)

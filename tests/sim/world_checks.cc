@@ -54,7 +54,7 @@ bool same_facts(const Replica& a, const Replica& b) {
 
 // But for what only memory knows.
 bool same_facts(const Experiment& a, const Experiment& b) {
-  return a.id == b.id && a.attempt == b.attempt && a.phase == b.phase && a.gave_way_to == b.gave_way_to &&
+  return a.id == b.id && a.attempt == b.attempt && a.build_attempt == b.build_attempt && a.phase == b.phase && a.gave_way_to == b.gave_way_to &&
          a.stop_forced == b.stop_forced && a.suspended == b.suspended && a.over == b.over && a.outcome == b.outcome && a.failure == b.failure &&
          a.restarts_used == b.restarts_used && a.start_failures == b.start_failures &&
          a.excluded_hosts == b.excluded_hosts && a.unfit_hosts == b.unfit_hosts && a.not_before_ms == b.not_before_ms &&
@@ -167,7 +167,8 @@ void World::check_gangs() {
               [&] { return to_string(replica.id) + " is placed with its gang"; });
       require(placed || experiment.outcome || !is_alive(replica),
               [&] { return to_string(replica.id) + " is not alive between attempts"; });
-      require(replica.attempt <= experiment.attempt, "attempts are given by the experiment");
+      require(replica.attempt <= (is_build(replica) ? experiment.build_attempt : experiment.attempt),
+              "attempts are given by the experiment");
     }
   }
 }
@@ -334,7 +335,7 @@ void World::check_shown(const StateChange& change) {
 // Persist precedes send: what a message follows from is in the database.
 void World::check_sendable(const FakeHost& host, const Send& send) const {
   if (const auto* launch = std::get_if<SendLaunch>(&send)) {
-    const Experiment& row = rows_.at(launch->experiment);
+    const Experiment& row = rows_.at(launch->launch.experiment);
     for (const Replica& replica : row.replicas) {
       const auto& named = launch->replicas;
       if (std::find(named.begin(), named.end(), replica.id) == named.end()) continue;
@@ -343,19 +344,19 @@ void World::check_sendable(const FakeHost& host, const Send& send) const {
                             [](const Replica& r) { return !is_build(r) || r.end == State::Finished; }),
                 "what is launched has all that was to be built, in the database");
       }
-      require(replica.attempt == launch->attempt && replica.progress != Progress::None,
+      require(launch_of(replica) == launch->launch && replica.progress != Progress::None,
               "what is launched is placed in the database");
       require(replica.seat.host == host.inventory.id, "a Launch goes to the host of the seats");
     }
   } else if (const auto* start = std::get_if<SendStart>(&send)) {
-    const Experiment& row = rows_.at(start->experiment);
+    const Experiment& row = rows_.at(start->launch.experiment);
     // Go, exit and release may be one turn: then it is sent for what is no more.
-    const bool over = row.phase == Phase::None || row.attempt > start->attempt ||
+    const bool over = row.phase == Phase::None || (start->launch.of_builds ? row.build_attempt : row.attempt) > start->launch.attempt ||
                       row.phase == Phase::Building;
     require(row.phase == Phase::Go || row.phase == Phase::Ending || row.outcome || over,
             "Go is in the database before Start is sent");
     for (const Replica& replica : row.replicas) {
-      if (replica.attempt != start->attempt) continue;
+      if (launch_of(replica) != start->launch) continue;
       if (is_build(replica) && replica.seat.host != host.inventory.id) continue;   // each by itself
       require(replica.progress >= Progress::Prepared,
               "all of a gang are prepared, in the database, before any of it is started");
@@ -375,11 +376,11 @@ void World::check_sendable(const FakeHost& host, const Send& send) const {
 void World::check_said_once(Stream& stream, const Send& send) const {
   if (const auto* launch = std::get_if<SendLaunch>(&send)) {
     for (const ReplicaId& id : launch->replicas) {
-      require(stream.launches.insert({id, launch->attempt}).second,
+      require(stream.launches.insert({id, launch->launch.attempt}).second,
               "a launch is said once a stream");
     }
   } else if (const auto* start = std::get_if<SendStart>(&send)) {
-    require(stream.starts.insert({start->experiment, start->attempt}).second,
+    require(stream.starts.insert(start->launch).second,
             "Start is said once a stream");
   }
 }
@@ -387,24 +388,22 @@ void World::check_said_once(Stream& stream, const Send& send) const {
 // Says it again when its attempt is no more: then it is inert.
 void World::check_stale(const Event& event) {
   std::optional<ReplicaId> one;  // else all of a launch
-  ExperimentId id;
-  uint32_t attempt = 0;
+  LaunchId launch;
   std::visit(
       [&](const auto& said) {
-        if constexpr (requires { said.attempt; }) attempt = said.attempt;
-        if constexpr (requires { said.experiment; }) id = said.experiment;
-        if constexpr (requires { said.replica; }) {
+        if constexpr (requires { said.launch; }) launch = said.launch;
+        if constexpr (requires { said.replica; said.attempt; }) {
           one = said.replica;
-          id = said.replica.experiment;
+          launch = launch_of(said.replica, said.attempt);
         }
       },
       event);
-  const auto found = model_->experiments.find(id);
-  if (attempt == 0 || found == model_->experiments.end()) return;
+  const auto found = model_->experiments.find(launch.experiment);
+  if (launch.attempt == 0 || found == model_->experiments.end()) return;
   const Experiment& experiment = found->second;
   for (const Replica& replica : experiment.replicas) {
     const bool named = !one || *one == replica.id;
-    if (named && replica.attempt == attempt && !experiment.over) return;
+    if (named && launch_of(replica) == launch && !experiment.over) return;
   }
   counts_.add(Seen::StaleMessage);
   const Experiment before = experiment;

@@ -310,11 +310,11 @@ void World::check_restarts(const Experiment& experiment) {
 }
 
 bool World::concerns_anybody(const LaunchFailed& failed) const {
-  const auto found = model_->experiments.find(failed.experiment);
+  const auto found = model_->experiments.find(failed.launch.experiment);
   if (found == model_->experiments.end() || found->second.over) return false;
   const auto& replicas = found->second.replicas;
   return std::any_of(replicas.begin(), replicas.end(), [&](const Replica& r) {
-    return r.attempt == failed.attempt && r.seat.host == failed.host && !r.lost &&
+    return launch_of(r) == failed.launch && r.seat.host == failed.host && !r.lost &&
            (r.progress == Progress::Launched || r.progress == Progress::Prepared);
   });
 }

@@ -14,7 +14,7 @@ using namespace daemon;
 std::optional<World::Stopped> World::being_unfit(const Event& event) const {
   const auto* failed = std::get_if<LaunchFailed>(&event);
   if (failed == nullptr || !failed->unfit || !concerns_anybody(*failed)) return std::nullopt;
-  const Experiment& experiment = model_->experiments.at(failed->experiment);
+  const Experiment& experiment = model_->experiments.at(failed->launch.experiment);
   if (experiment.outcome) return std::nullopt;
   return Stopped{experiment.id, experiment.restarts_used, experiment.start_failures};
 }

@@ -21,7 +21,7 @@ Submission measured(const std::string& more = "") {
 }
 
 void begin(OneDaemon& daemon, const ExperimentId& id) {
-  daemon.scheduler.handle(LaunchPrepared{kHost, id, 1});
+  daemon.scheduler.handle(LaunchPrepared{kHost, {id, 1}});
   daemon.turn();
   daemon.scheduler.handle(ReplicaStarted{{id, Role::Train, 0}, 1, 4242, 1'000, kHost});
   daemon.turn();

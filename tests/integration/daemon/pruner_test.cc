@@ -32,7 +32,7 @@ struct Ended {
   void run_to_end(const ExperimentId& id) {
     const HostId host = a_host().id;
     const ReplicaId train{id, Role::Train, 0};
-    daemon.scheduler.handle(LaunchPrepared{host, id, 1});
+    daemon.scheduler.handle(LaunchPrepared{host, {id, 1}});
     daemon.turn();
     daemon.scheduler.handle(ReplicaStarted{train, 1, 4242, 1'000, host});
     daemon.scheduler.handle(ReplicaExited{train, 1, Exit{}, host});
@@ -203,7 +203,7 @@ TEST_CASE("a dry run says the same and does nothing") {
 TEST_CASE("what has just ended is waited for until its output is safe") {
   Ended ended(0);   // 1 goes on
   const ExperimentId id{1, 0};
-  ended.daemon.scheduler.handle(LaunchPrepared{a_host().id, id, 1});
+  ended.daemon.scheduler.handle(LaunchPrepared{a_host().id, {id, 1}});
   ended.daemon.turn();
   ended.daemon.scheduler.handle(ReplicaStarted{{id, Role::Train, 0}, 1, 4242, 1'000, a_host().id});
   ended.daemon.scheduler.handle(ReplicaExited{{id, Role::Train, 0}, 1, Exit{}, a_host().id});

@@ -30,7 +30,7 @@ void place_one(OneDaemon& daemon) {
 
 void run_to_end(OneDaemon& daemon) {
   place_one(daemon);
-  daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+  daemon.scheduler.handle(LaunchPrepared{kHost, {kOne, 1}});
   daemon.turn();
   REQUIRE(daemon.outbox.count(pb::ToRunner::kStart) == 1);
   daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
@@ -101,7 +101,7 @@ TEST_CASE("what a reboot left of a max-duration is known to every later daemon o
   {
     OneDaemon daemon(home);
     place_one(daemon);
-    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+    daemon.scheduler.handle(LaunchPrepared{kHost, {kOne, 1}});
     daemon.turn();
     // As of an earlier boot, in which it had run for an hour when that was last noted.
     auto record = daemon.row(kOne);
@@ -129,7 +129,7 @@ TEST_CASE("that the key of a host was revoked, and since when nothing is heard o
   {
     OneDaemon daemon(home);
     place_one(daemon);
-    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+    daemon.scheduler.handle(LaunchPrepared{kHost, {kOne, 1}});
     heard = daemon.scheduler.model().hosts.at(kHost).last_contact_ms;
     daemon.scheduler.handle(HostRevoked{kHost});
     daemon.scheduler.handle(HostDisconnected{kHost});
@@ -159,7 +159,7 @@ TEST_CASE("that the key of a host was revoked, and since when nothing is heard o
 // 1 with a place, 2 with one beside it, 3 that is to come after 1.
 void begin_three(OneDaemon& daemon) {
   place_one(daemon);
-  daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+  daemon.scheduler.handle(LaunchPrepared{kHost, {kOne, 1}});
   daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
   REQUIRE(daemon.submit("b").ok());
   Submission after = a_submission("c");
@@ -256,7 +256,7 @@ TEST_CASE("a full disk keeps no stop of what a person kills, and nothing else go
   REQUIRE(daemon.submit("b").ok());
   daemon.turn();
   for (const ExperimentId& id : {kOne, ExperimentId{2, 0}}) {
-    daemon.scheduler.handle(LaunchPrepared{kHost, id, 1});
+    daemon.scheduler.handle(LaunchPrepared{kHost, {id, 1}});
   }
   daemon.turn();
   REQUIRE(daemon.outbox.count(pb::ToRunner::kStart) == 2);
@@ -311,7 +311,7 @@ TEST_CASE("a stop is not sent before the start that it follows") {
   daemon.outbox.sent.clear();
   {
     FullDisk full;
-    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});   // a Start waits
+    daemon.scheduler.handle(LaunchPrepared{kHost, {kOne, 1}});   // a Start waits
     daemon.scheduler.handle(KillWanted{kOne, false});
     daemon.turn();
     CHECK(daemon.outbox.sent.empty());
@@ -331,7 +331,7 @@ TEST_CASE("nothing is answered, shown as over or sent before it is committed") {
   bool answered = false;
   {
     FullDisk full;
-    daemon.scheduler.handle(LaunchFailed{kHost, kOne, 1, "no such file", 0, false});
+    daemon.scheduler.handle(LaunchFailed{kHost, {kOne, 1}, "no such file", 0, false});
     daemon.scheduler.at_end_of_turn([&](const Status& committed) { answered = committed.ok(); });
     daemon.turn();
     CHECK(daemon.scheduler.model().live.empty());
@@ -363,7 +363,7 @@ TEST_CASE("a message that waited for the disk is not sent to a later stream of i
   daemon.outbox.sent.clear();
   {
     FullDisk full;
-    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+    daemon.scheduler.handle(LaunchPrepared{kHost, {kOne, 1}});
     daemon.turn();
     daemon.scheduler.handle(HostDisconnected{kHost});
     SUBCASE("the host still holds it: Start is said anew") {
@@ -445,7 +445,7 @@ void run_first_of_three(OneDaemon& daemon) {
   daemon.turn();
   const ExperimentId first{1, 1};
   const ReplicaId train{first, Role::Train, 0};
-  daemon.scheduler.handle(LaunchPrepared{kHost, first, 1});
+  daemon.scheduler.handle(LaunchPrepared{kHost, {first, 1}});
   daemon.turn();
   Exit exit;
   exit.code = 3;
@@ -499,7 +499,7 @@ TEST_CASE("an exit is the experiment's end once nothing follows") {
   test::TemporaryFolder folder;
   OneDaemon daemon(home_below(folder.path()));
   place_one(daemon);
-  daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+  daemon.scheduler.handle(LaunchPrepared{kHost, {kOne, 1}});
   daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
   Exit exit;
   exit.unix_ms = 5'000;
@@ -534,7 +534,7 @@ TEST_CASE("what is killed between two attempts does not end with the one before"
   submission.spec = parse_spec(submission.spec_yaml, {}).value();
   REQUIRE(daemon.scheduler.submit(std::move(submission), {}).ok());
   daemon.turn();
-  daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+  daemon.scheduler.handle(LaunchPrepared{kHost, {kOne, 1}});
   daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
   Exit exit;
   exit.code = 3;
@@ -593,7 +593,7 @@ TEST_CASE("whether one has ended well is known from when it is decided, though n
     test::TemporaryFolder folder;
     OneDaemon daemon(home_below(folder.path()));
     place_one(daemon);
-    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+    daemon.scheduler.handle(LaunchPrepared{kHost, {kOne, 1}});
     daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
     Exit exit;
     exit.code = code;
@@ -622,7 +622,7 @@ TEST_CASE("what waits for one that a placing pass gives up goes on in the same t
   Submission after = a_submission("b");
   after.spec.after_end = {kOne};
   REQUIRE(daemon.scheduler.submit(after, {}).ok());
-  LaunchFailed unfit{kHost, kOne, 1, "python is not there"};
+  LaunchFailed unfit{kHost, {kOne, 1}, "python is not there"};
   unfit.unfit = true;
   daemon.scheduler.handle(unfit);
   daemon.turn();

@@ -46,7 +46,7 @@ LaunchDir write_launch(const LaunchSite& site, uint32_t number, const fs::path& 
   launch.experiment = {number, 0};
   launch.attempt = 1;
   launch.tree = tree.string();
-  const LaunchDir directory(site.launches() / LaunchDir::name_of(launch.experiment, 1));
+  const LaunchDir directory(site.launches() / to_string(LaunchId{launch.experiment, 1}));
   fs::create_directories(directory.path());
   REQUIRE(directory.write_launch(launch).ok());
   return directory;
@@ -135,9 +135,9 @@ TEST_CASE("an environment is used by whose python lies in it, whatever variables
   replica.argv = {"true"};
   replica.env = {{"VIRTUAL_ENV", "/of/the/user"}, {"PATH", (used / "bin").string() + ":/usr/bin"}};
   launch.replicas = {replica};
-  const std::string name = LaunchDir::name_of(launch.experiment, 1);
-  fs::create_directories(site.launches() / name);
-  REQUIRE(LaunchDir(site.launches() / name).write_launch(launch).ok());
+  const LaunchId name{launch.experiment, 1};
+  fs::create_directories(site.launches() / to_string(name));
+  REQUIRE(LaunchDir(site.launches() / to_string(name)).write_launch(launch).ok());
   CHECK(count_unused_environments(site, {name}).count == 1);
   prune_environments(site, {name});
   CHECK(fs::exists(used));

@@ -114,8 +114,7 @@ TEST_CASE("a gang whose environments together are large fits, one that no progra
   CHECK(written.error().code == Code::FailedPrecondition);
 }
 
-TEST_CASE("a launch's directory is named by experiment and attempt") {
-  CHECK(LaunchDir::name_of({4, 2}, 1) == "4.2@1");
+TEST_CASE("output lies in the launch's directory, by replica") {
   CHECK(LaunchDir("/l/4.2@1").spool(kReplica, 7) == "/l/4.2@1/spool.4.2.worker.1.7");
 }
 

@@ -66,7 +66,7 @@ struct CoreScene {
   // All of it runs.
   void start(const ExperimentId& id) {
     const Experiment& experiment = model.experiments.at(id);
-    for (const Replica& replica : experiment.replicas) happen(LaunchPrepared{replica.seat.host, id, experiment.attempt});
+    for (const Replica& replica : experiment.replicas) happen(LaunchPrepared{replica.seat.host, {id, experiment.attempt}});
     for (const Replica& replica : experiment.replicas) {
       happen(ReplicaStarted{replica.id, experiment.attempt, 17, 1, replica.seat.host});
     }

@@ -73,7 +73,7 @@ TEST_CASE("starts that fail for ever are shown ever more rarely, and one that su
   for (int failed = 0; failed < 500; ++failed) {
     while (!scene.is_placed(scene.id)) place();
     const uint32_t attempt = scene.model.experiments.at(scene.id).attempt;
-    for (const size_t at : {0, 1}) happen(LaunchPrepared{scene.replica(at).seat.host, scene.id, attempt});
+    for (const size_t at : {0, 1}) happen(LaunchPrepared{scene.replica(at).seat.host, {scene.id, attempt}});
     happen(ReplicaStarted{scene.replica(0).id, attempt, 17, 1, scene.replica(0).seat.host});
     Exit exit;
     exit.lost_keeper = true;
@@ -87,7 +87,7 @@ TEST_CASE("starts that fail for ever are shown ever more rarely, and one that su
   shown.clear();
   while (!scene.is_placed(scene.id)) place();
   const uint32_t attempt = scene.model.experiments.at(scene.id).attempt;
-  for (const size_t at : {0, 1}) happen(LaunchPrepared{scene.replica(at).seat.host, scene.id, attempt});
+  for (const size_t at : {0, 1}) happen(LaunchPrepared{scene.replica(at).seat.host, {scene.id, attempt}});
   for (const size_t at : {0, 1}) happen(ReplicaStarted{scene.replica(at).id, attempt, 17, 1, scene.replica(at).seat.host});
   const auto count = [&](State state) { return std::ranges::count_if(shown, [&](const StateChange& change) { return change.state == state; }); };
   CHECK(count(State::Starting) == 3);

@@ -100,12 +100,12 @@ std::string list_of(const std::vector<HeldReplicaFact>& facts) {
 
 std::string text_of(const Send& send) {
   if (const auto* launch = std::get_if<SendLaunch>(&send)) {
-    std::string text = fmt::format("Launch {}@{}:", to_string(launch->experiment), launch->attempt);
+    std::string text = fmt::format("Launch {}:", to_string(launch->launch));
     for (const ReplicaId& id : launch->replicas) text += " " + to_string(id);
     return text;
   }
   if (const auto* start = std::get_if<SendStart>(&send)) {
-    return fmt::format("Start {}@{}", to_string(start->experiment), start->attempt);
+    return fmt::format("Start {}", to_string(start->launch));
   }
   if (const auto* stop = std::get_if<SendStop>(&send)) {
     return fmt::format("Stop{} within {} s: {}", list_of(stop->replicas), stop->grace_ms / 1000,
@@ -221,9 +221,7 @@ void Script::submit(const std::vector<std::string>& words) {
 void Script::failed(const std::vector<std::string>& words) {
   LaunchFailed event;
   event.host.hex = words.at(1);
-  const auto at = words.at(2).find('@');
-  event.experiment = *parse_experiment_id(words[2].substr(0, at));
-  event.attempt = static_cast<uint32_t>(std::stoul(words[2].substr(at + 1)));
+  event.launch = *parse_launch_id(words.at(2));
   for (size_t i = 3; i < words.size(); ++i) {
     const auto [key, value] = setting(words[i]);
     if (key == "port" && !value.empty()) event.port_taken = std::stoi(value);
@@ -335,10 +333,7 @@ std::string Script::run(const std::string& line) {
   }
   else if (verb == "daemon") restart();
   else if (verb == "prepared") {
-    const auto at = words.at(2).find('@');
-    happen(LaunchPrepared{{words.at(1)}, *parse_experiment_id(words[2].substr(0, at)),
-                          static_cast<uint32_t>(std::stoul(words[2].substr(at + 1))),
-                          words.size() > 3 && words[3] == "cached"});
+    happen(LaunchPrepared{{words.at(1)}, *parse_launch_id(words.at(2)), words.size() > 3 && words[3] == "cached"});
   } else if (verb == "started" || verb == "released") {
     for (size_t i = 1; i < words.size(); ++i) {
       const HeldReplicaFact fact = fact_of(words[i]);
@@ -410,7 +405,7 @@ TEST_CASE("a start that fails for ever is tried for ever, at last about once a m
   std::vector<int64_t> waits_s;
   for (uint32_t attempt = 1; attempt <= 30; ++attempt) {
     REQUIRE(experiment.attempt == attempt);
-    step(model, LaunchFailed{host.id, {1, 0}, attempt, "the disk is full", 0, true}, policy, now);
+    step(model, LaunchFailed{host.id, {{1, 0}, attempt}, "the disk is full", 0, true}, policy, now);
     waits_s.push_back((experiment.not_before_ms - now) / 1000);
     now = experiment.not_before_ms;
     step(model, Tick{}, policy, now);

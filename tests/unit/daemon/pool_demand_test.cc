@@ -213,7 +213,7 @@ TEST_CASE("what lacks a data set on one host of a pool is not tried on others of
   const HostId first = scene.join("first");
   scene.pass();
   REQUIRE(scene.is_placed(id));
-  LaunchFailed failed{first, id, 1, "data mnist: /mnt/mnist is not there", 0, false};
+  LaunchFailed failed{first, {id, 1}, "data mnist: /mnt/mnist is not there", 0, false};
   failed.unfit = true;
   scene.happen(failed);
   scene.pass();
@@ -237,7 +237,7 @@ TEST_CASE("what one host of a pool lacked is looked for again on the next one th
   scene.pass();
   REQUIRE(scene.host_of(beside) == other.id);
   REQUIRE(scene.host_of(id) == first);
-  LaunchFailed failed{first, id, 1, "data mnist: /mnt does not answer", 0, false};
+  LaunchFailed failed{first, {id, 1}, "data mnist: /mnt does not answer", 0, false};
   failed.unfit = true;
   scene.happen(failed);
   scene.pass();

@@ -63,7 +63,7 @@ TEST_CASE("others keep their place the longer the more often the start of what t
       scene.release_all(low);
     } else if (scene.is_placed(high) && scene.model.experiments.at(high).phase == Phase::Placed) {
       const Experiment& failing = scene.model.experiments.at(high);
-      scene.happen(LaunchFailed{.host = failing.replicas[0].seat.host, .experiment = high, .attempt = failing.attempt, .reason = "no room", .ours = true});
+      scene.happen(LaunchFailed{.host = failing.replicas[0].seat.host, .launch = {high, failing.attempt}, .reason = "no room", .ours = true});
     }
   }
   CHECK(longest > 30 * 60'000);

@@ -50,7 +50,7 @@ struct Cluster {
 
   void start(const ExperimentId& id, TimeMs now = 3) {
     const Experiment& experiment = model.experiments.at(id);
-    step(model, LaunchPrepared{experiment.replicas[0].seat.host, id, experiment.attempt}, kPolicy, now);
+    step(model, LaunchPrepared{experiment.replicas[0].seat.host, {id, experiment.attempt}}, kPolicy, now);
   }
 
   bool is_placed(const ExperimentId& id) const {
@@ -400,7 +400,7 @@ TEST_CASE("a port that a stranger had is tried again after a while") {
   const auto id = cluster.submit(0);
   cluster.pass();
   CHECK(cluster.is_placed(id));
-  step(cluster.model, LaunchFailed{host.id, id, 1, "port 20000 is in use", 20'000}, kPolicy, 10);
+  step(cluster.model, LaunchFailed{host.id, {id, 1}, "port 20000 is in use", 20'000}, kPolicy, 10);
   const auto is_tried_at = [&](TimeMs now) {
     step(cluster.model, HostContact{host.id}, kPolicy, now);
     if (cluster.model.place_wanted) place_pending(cluster.model, kPolicy, now);

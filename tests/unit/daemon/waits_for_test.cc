@@ -48,7 +48,7 @@ struct Gang {
 
   void run() {
     for (const Replica& replica : std::vector(one().replicas)) {
-      step(model, LaunchPrepared{replica.seat.host, kOne, 1}, kDefaultPolicy, 4);
+      step(model, LaunchPrepared{replica.seat.host, {kOne, 1}}, kDefaultPolicy, 4);
     }
     for (const Replica& replica : std::vector(one().replicas)) {
       step(model, ReplicaStarted{replica.id, 1, 42, 1, replica.seat.host}, kDefaultPolicy, 5);
@@ -135,8 +135,8 @@ TEST_CASE("one that builds says on which host what runs") {
   const auto why = [&] { return reason_of(gang.one(), gang.model, 5); };
   CHECK(why() == "its environment is looked for on " + gang.first.hex + ", " + gang.second.hex);
   const ReplicaId build{kOne, Role::Build, 2};
-  const uint32_t attempt = gang.one().attempt;
-  gang.happen(LaunchPrepared{gang.second, kOne, attempt}, 4);
+  const uint32_t attempt = gang.one().build_attempt;
+  gang.happen(LaunchPrepared{gang.second, {kOne, attempt, true}}, 4);
   gang.happen(ReplicaStarted{build, attempt, 42, 1, gang.second}, 5);
   REQUIRE(state_of(gang.one()) == State::Building);
   CHECK(why() == "its environment is being built on " + gang.second.hex +

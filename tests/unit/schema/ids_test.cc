@@ -33,6 +33,21 @@ TEST_CASE("IDs read back as they are written") {
   }
 }
 
+TEST_CASE("launches of builds are others than those of what is built for") {
+  for (const auto& [text, launch] : {std::pair{"4@1", LaunchId{{4, 0}, 1}}, {"4.2@13", LaunchId{{4, 2}, 13}},
+                                     {"4.build@1", LaunchId{{4, 0}, 1, true}}, {"4.2.build@7", LaunchId{{4, 2}, 7, true}}}) {
+    CHECK(to_string(launch) == text);
+    const auto read = parse_launch_id(text);
+    REQUIRE_MESSAGE(read.ok(), text);
+    CHECK(*read == launch);
+  }
+  for (const char* text : {"", "4", "4@", "4@0", "4@x", "4@1x", "@1", "4.train@1", "4.build.2@1", "4@1@1", "4.build"}) {
+    CHECK_MESSAGE(!parse_launch_id(text).ok(), text);
+  }
+  CHECK(launch_of({{4, 2}, Role::Worker, 3}, 5) == LaunchId{{4, 2}, 5});
+  CHECK(launch_of({{4, 2}, Role::Build, 3}, 5) == LaunchId{{4, 2}, 5, true});
+}
+
 TEST_CASE("what is no ID is refused with a reason") {
   for (const char* text : {"",
                            ".",

@@ -147,12 +147,8 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
   if (form.image) yaml += fmt::format("  image: {}\n", yaml_scalar(*form.image));
   if (!resources.empty()) yaml += fmt::format("  resources: {{{}}}\n", resources);
   // That there is no such framework is told by its name, and of a role by the role's.
-  if (distributed && framework == "pytorch") {
-    yaml += fmt::format("  pytorch:\n    distributed: {{worker: {}{}}}\n", some_workers ? form.workers : 1,
-                        ps > 0 ? fmt::format(", ps: {}", ps) : "");
-  }
-  if (distributed && framework == "mpi") {
-    yaml += fmt::format("  mpi:\n    distributed: {{worker: {}{}}}\n", some_workers ? form.workers : 1,
+  if (distributed && (framework == "pytorch" || framework == "jax" || framework == "mpi")) {
+    yaml += fmt::format("  {}:\n    distributed: {{worker: {}{}}}\n", framework, some_workers ? form.workers : 1,
                         ps > 0 ? fmt::format(", ps: {}", ps) : "");
   }
   if (distributed && framework == "tensorflow") {

@@ -398,8 +398,8 @@ Run declare_train(Options& options, CommandContext& context) {
   options.text("--mem", typed->form.mem, "without a file: memory a replica: 2GiB", "SIZE");
   options.text("--image", typed->form.image, "without a file: the image of containers that it runs in", "NAME");
   options.text("--framework", typed->form.framework,
-               "without a file: tensorflow, pytorch, mpi, command (default: by the roles)", "NAME");
-  options.offer("--framework", {"tensorflow", "pytorch", "mpi", "command"});
+               "without a file: tensorflow, pytorch, jax, mpi, command (default: by the roles)", "NAME");
+  options.offer("--framework", {"tensorflow", "pytorch", "jax", "mpi", "command"});
   options.rest(typed->form.words, "COMMAND", "run this, and read no dtrain.yml");
   options.json(context);
   options.footer(

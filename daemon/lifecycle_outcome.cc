@@ -31,6 +31,7 @@ bool serves(Role role) { return role == Role::Ps || role == Role::Tensorboard; }
 bool is_collective(const Spec& spec, Role role) {
   switch (spec.framework) {
     case Framework::Pytorch:
+    case Framework::Jax:
     case Framework::Mpi: return true;
     case Framework::Tensorflow: return spec.role(Role::Ps) == nullptr;
     case Framework::Engine: return spec.engine.in_step && role != Role::Ps;

@@ -14,6 +14,7 @@ bool speaks_tf_config(Framework framework) {
       return true;
     case Framework::Command:
     case Framework::Pytorch:
+    case Framework::Jax:
     case Framework::Mpi:
       return false;
   }
@@ -102,7 +103,32 @@ std::map<std::string, std::string> pytorch_env(const Spec& spec, const std::vect
           {"PET_NPROC_PER_NODE", std::to_string(local_world)}};
 }
 
+std::map<std::string, std::string> jax_env(const std::vector<Seat>& gang, const ReplicaId& replica) {
+  int processes = 0, process = 0;
+  const Seat* first = nullptr;
+  for (const Seat& seat : gang) {
+    if (seat.replica.role == Role::Tensorboard) continue;
+    if (first == nullptr) first = &seat;  // the decider comes first
+    if (seat.replica == replica) process = processes;
+    ++processes;
+  }
+  INVARIANT(first != nullptr, "a gang has who decides");
+  const std::string count = std::to_string(processes), number = std::to_string(process);
+  return {{"JAX_COORDINATOR_ADDRESS", endpoint(*first)},
+          {"JAX_NUM_PROCESSES", count},
+          {"JAX_PROCESS_ID", number},
+          {"COORDINATOR_ADDRESS", first->address},
+          {"COORDINATOR_PORT", std::to_string(first->port)},
+          {"NUM_PROCESSES", count},
+          {"PROCESS_ID", number}};
+}
+
 }  // namespace
+
+bool is_jax_variable(std::string_view name) {
+  static const auto variables = jax_env({Seat{}}, {});
+  return variables.contains(std::string(name));
+}
 
 bool is_pytorch_variable(std::string_view name) {
   static const auto variables = pytorch_env({}, {Seat{}}, {});
@@ -114,6 +140,7 @@ std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vect
   // On several hosts there is a build on each: they are a gang, and no cluster.
   if (replica.role == Role::Tensorboard || replica.role == Role::Build) return {};
   if (spec.framework == Framework::Pytorch) return pytorch_env(spec, gang, replica);
+  if (spec.framework == Framework::Jax) return jax_env(gang, replica);
   const auto in_cluster = std::count_if(gang.begin(), gang.end(), [](const Seat& seat) {
     return seat.replica.role != Role::Tensorboard;
   });

@@ -1,4 +1,4 @@
-// What tells each process of a gang who the others are: TF_CONFIG, or PyTorch's variables. Pure functions of a placement.
+// What tells each process of a gang who the others are: TF_CONFIG, or PyTorch's or JAX's variables. Pure functions of a placement.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +40,14 @@ TensorflowTask tensorflow_task(const Spec& spec, const ReplicaId& replica);
 // MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK and GROUP_RANK, which
 // init_process_group() and Lightning read, and PET_*, which torchrun does. A node is a replica: it sees its own GPUs
 // alone, counted from 0, whoever else is on its host. Where torchrun starts several processes in each, RANK is of
-// the first of them.
+// the first of them. For jax, whatever the number, what jax.distributed.initialize() is to be given, by the names of
+// Kubeflow's TrainJob (JAX_COORDINATOR_ADDRESS, HOST:PORT, which it reads by itself; JAX_NUM_PROCESSES, JAX_PROCESS_ID)
+// and of its JAXJob (COORDINATOR_ADDRESS, the host alone; COORDINATOR_PORT, NUM_PROCESSES, PROCESS_ID).
 std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,
                                                const ReplicaId& replica);
 
 bool is_pytorch_variable(std::string_view name);
+bool is_jax_variable(std::string_view name);
 
 // That a replica's program consists of, as far as the framework's section says: 1, or as many as torchrun or mpirun
 // starts.

@@ -191,10 +191,10 @@ class Translation {
     const PodRole& slowest = *std::ranges::max_element(roles_, {}, [](const PodRole& one) { return count_of(one.grace, kKubernetesGraceSeconds); });
     const Place grace_place = slowest.grace == nullptr ? slowest.place : slowest.grace->place;
     put_at(train_, "stop-grace", scalar_at(grace_place, fmt::format("{}", count_of(slowest.grace, kKubernetesGraceSeconds))));
-    // Without somebody who decides PyTorch's workers all have to succeed; those of TensorFlow if it is asked for.
+    // Without somebody who decides PyTorch's and JAX's workers all have to succeed; those of TensorFlow if it is asked for.
     const YamlNode* const success = spec_.find("successPolicy");
     const bool asked = kind_ == ManifestKind::TfJob ? success != nullptr && success->text == "AllWorkers"
-                                                    : kind_ == ManifestKind::PytorchJob && spec_.find("elasticPolicy") == nullptr;
+                       : kind_ == ManifestKind::JaxJob || (kind_ == ManifestKind::PytorchJob && spec_.find("elasticPolicy") == nullptr);
     if (asked && chief() == nullptr) put_at(train_, "completion", scalar_at(spec_.place, "all-workers"));
   }
 
@@ -223,6 +223,9 @@ class Translation {
       case ManifestKind::PytorchJob:
         put_pytorch(distributed);
         put_processes(out);
+        break;
+      case ManifestKind::JaxJob:
+        put_at(distributed, "worker", role_map(*role("Worker"), role("Worker")->count));
         break;
       case ManifestKind::MpiJob:
         put_mpi(distributed);

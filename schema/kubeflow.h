@@ -1,4 +1,4 @@
-// Manifests of Kubeflow, TFJob, PyTorchJob and MPIJob, as the dtrain.yml that means the same.
+// Manifests of Kubeflow, TFJob, PyTorchJob, JAXJob and MPIJob, as the dtrain.yml that means the same.
 //
 // kubeflow_keys.* say what may stand in one, kubeflow_roles.* and kubeflow_container.* what its pods come to, and this
 // what a job does. Everything else reads a dtrain.yml and knows nothing of Kubernetes.

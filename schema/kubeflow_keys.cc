@@ -213,6 +213,8 @@ Shape job(ManifestKind kind) {
                                                {"standalone", boolean()}})});
       break;
     }
+    case ManifestKind::JaxJob:
+      break;
     case ManifestKind::MpiJob:
       keys.push_back({"slotsPerWorker", integer(1, 1024)});
       keys.push_back({"mainContainer", text(kSomeText)});
@@ -233,17 +235,27 @@ Shape whole(ManifestKind kind) {
 }  // namespace
 
 std::optional<ManifestKind> manifest_kind(std::string_view kind) {
-  if (kind == "TFJob") return ManifestKind::TfJob;
-  if (kind == "PyTorchJob") return ManifestKind::PytorchJob;
-  if (kind == "MPIJob") return ManifestKind::MpiJob;
+  for (const ManifestKind one : {ManifestKind::TfJob, ManifestKind::PytorchJob, ManifestKind::JaxJob, ManifestKind::MpiJob}) {
+    if (kind == word_of_kind(one)) return one;
+  }
   return std::nullopt;
 }
 
-std::string_view advice_about(std::string_view kind) {
-  if (kind == "JAXJob") {
-    return "; with 'framework: pytorch' a dtrain.yml tells each process MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, as which 'run' may "
-           "export COORDINATOR_ADDRESS, COORDINATOR_PORT, NUM_PROCESSES and PROCESS_ID";
+std::string_view word_of_kind(ManifestKind kind) {
+  switch (kind) {
+    case ManifestKind::TfJob:
+      return "TFJob";
+    case ManifestKind::PytorchJob:
+      return "PyTorchJob";
+    case ManifestKind::JaxJob:
+      return "JAXJob";
+    case ManifestKind::MpiJob:
+      break;
   }
+  return "MPIJob";
+}
+
+std::string_view advice_about(std::string_view kind) {
   if (kind == "XGBoostJob") {
     return "; 'kind: PyTorchJob' with pytorchReplicaSpecs tells its processes the same MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK";
   }
@@ -260,6 +272,8 @@ std::string_view replicas_key(ManifestKind kind) {
       return "tfReplicaSpecs";
     case ManifestKind::PytorchJob:
       return "pytorchReplicaSpecs";
+    case ManifestKind::JaxJob:
+      return "jaxReplicaSpecs";
     case ManifestKind::MpiJob:
       break;
   }
@@ -267,12 +281,14 @@ std::string_view replicas_key(ManifestKind kind) {
 }
 
 const std::vector<std::string_view>& role_words(ManifestKind kind) {
-  static const Names tensorflow{"Chief", "Master", "Worker", "PS", "Evaluator"}, pytorch{"Master", "Worker"}, mpi{"Launcher", "Worker"};
+  static const Names tensorflow{"Chief", "Master", "Worker", "PS", "Evaluator"}, pytorch{"Master", "Worker"}, jax{"Worker"}, mpi{"Launcher", "Worker"};
   switch (kind) {
     case ManifestKind::TfJob:
       return tensorflow;
     case ManifestKind::PytorchJob:
       return pytorch;
+    case ManifestKind::JaxJob:
+      return jax;
     case ManifestKind::MpiJob:
       break;
   }
@@ -280,7 +296,7 @@ const std::vector<std::string_view>& role_words(ManifestKind kind) {
 }
 
 const Shape& manifest_shape(ManifestKind kind) {
-  static const std::array<Shape, 3> shapes{whole(ManifestKind::TfJob), whole(ManifestKind::PytorchJob), whole(ManifestKind::MpiJob)};
+  static const std::array<Shape, 4> shapes{whole(ManifestKind::TfJob), whole(ManifestKind::PytorchJob), whole(ManifestKind::JaxJob), whole(ManifestKind::MpiJob)};
   return shapes[static_cast<size_t>(kind)];
 }
 

@@ -12,11 +12,12 @@
 
 namespace dtrain {
 
-enum class ManifestKind { TfJob, PytorchJob, MpiJob };
+enum class ManifestKind { TfJob, PytorchJob, JaxJob, MpiJob };
 
-inline constexpr std::string_view kJobKinds = "TFJob, PyTorchJob or MPIJob";
+inline constexpr std::string_view kJobKinds = "TFJob, PyTorchJob, JAXJob or MPIJob";
 
 std::optional<ManifestKind> manifest_kind(std::string_view kind);
+std::string_view word_of_kind(ManifestKind kind);   // "TFJob"
 
 // What does instead of a kind of Kubeflow's that is none of them, behind a message; empty: it is something else.
 std::string_view advice_about(std::string_view kind);

@@ -154,6 +154,7 @@ class Reader {
   bool is_told(std::string_view name) const {
     if (kind_ == ManifestKind::TfJob) return name == "TF_CONFIG";
     const bool is_elastic = spec_.find("elasticPolicy") != nullptr && name.starts_with("PET_RDZV_");
+    if (kind_ == ManifestKind::JaxJob) return is_jax_variable(name);
     return kind_ == ManifestKind::PytorchJob && (is_elastic || is_pytorch_variable(name));
   }
 
@@ -161,7 +162,8 @@ class Reader {
   PodNames names_of(std::string_view word) const {
     PodNames names{job_, std::string(word), "0"};
     for (char& letter : names.role) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    names.controller = kind_ == ManifestKind::TfJob ? "tfjob-controller" : kind_ == ManifestKind::PytorchJob ? "pytorchjob-controller" : "mpijob-controller";
+    names.controller = fmt::format("{}-controller", word_of_kind(kind_));
+    for (char& letter : names.controller) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
     if (word == "Chief" || word == "Master") names.job_role = "master";
     if (word == "Chief" || word == "Master" || word == "Launcher") return names;
     const YamlNode* const roles = spec_.find(replicas_key(kind_));
@@ -171,7 +173,7 @@ class Reader {
     };
     const bool from_master = kind_ != ManifestKind::MpiJob && word == "Worker" && !is_there("Chief") && !is_there("Master");
     // Of workers alone the first has the label, but for PyTorch's.
-    if (from_master && kind_ == ManifestKind::TfJob) names.job_role = "$([ $((${DTRAIN_REPLICA##*.})) -ne 0 ] || echo master)";
+    if (from_master && kind_ != ManifestKind::PytorchJob) names.job_role = "$([ $((${DTRAIN_REPLICA##*.})) -ne 0 ] || echo master)";
     names.index = from_master ? "$((${DTRAIN_REPLICA##*.}))" : "$((${DTRAIN_REPLICA##*.} - 1))";
     return names;
   }
@@ -241,6 +243,8 @@ Framework framework_of(ManifestKind kind) {
       return Framework::Tensorflow;
     case ManifestKind::PytorchJob:
       return Framework::Pytorch;
+    case ManifestKind::JaxJob:
+      return Framework::Jax;
     case ManifestKind::MpiJob:
       break;
   }

@@ -29,12 +29,9 @@ constexpr std::string_view kDataInImage = "/data";
 
 ManifestKind kind_of(Framework framework) {
   return framework == Framework::Pytorch ? ManifestKind::PytorchJob
+         : framework == Framework::Jax   ? ManifestKind::JaxJob
          : framework == Framework::Mpi   ? ManifestKind::MpiJob
                                          : ManifestKind::TfJob;
-}
-
-std::string_view kind_word(ManifestKind kind) {
-  return kind == ManifestKind::TfJob ? "TFJob" : kind == ManifestKind::PytorchJob ? "PyTorchJob" : "MPIJob";
 }
 
 std::string policy_of(OnFailure rule) {
@@ -94,7 +91,7 @@ class Job {
     }
     YamlNode root = yaml_map();
     yaml_put(root, "apiVersion", yaml_text("kubeflow.org/v1"));
-    yaml_put(root, "kind", yaml_text(std::string(kind_word(kind_))));
+    yaml_put(root, "kind", yaml_text(std::string(word_of_kind(kind_))));
     yaml_put(root, "metadata", std::move(metadata));
     yaml_put(root, "spec", job());
     note_surroundings();
@@ -137,6 +134,8 @@ class Job {
         add("Master", &decider, 1);
         add("Worker", worker, workers);
         return;
+      case ManifestKind::JaxJob:
+        return add("Worker", &decider, workers + 1);
       case ManifestKind::MpiJob:
         add("Launcher", &decider, 1);
         add("Worker", worker, workers);
@@ -177,7 +176,7 @@ class Job {
     const bool grows_otherwise = spec_.elastic && spec_.elastic->grow_after_ms != Elastic().grow_after_ms;
     lose(grows_otherwise && kind_ == ManifestKind::PytorchJob, "grow-after", "Kubeflow adds workers as soon as it can");
     const bool all_workers = spec_.completion == Completion::AllWorkers;
-    const bool can_say_all = kind_ == ManifestKind::TfJob && !has("Chief") && !has("Master");
+    const bool can_say_all = (kind_ == ManifestKind::TfJob || kind_ == ManifestKind::JaxJob) && !has("Chief") && !has("Master");
     lose(all_workers && !can_say_all, "completion", kind_ == ManifestKind::TfJob ? "the Chief decides" : "the Master decides, without which nobody has a RANK");
     const int64_t usual_grace = kind_ == ManifestKind::MpiJob ? 0 : usual.finish_grace_ms;
     lose(spec_.finish_grace_ms != usual_grace, "finish-grace", "what still runs when the job is decided ends at once");
@@ -216,6 +215,9 @@ class Job {
       out_.notes.push_back(fmt::format("its secrets: kubectl create secret generic {}{}", name_, keys));
     }
     if (has_dynamic_workers()) out_.notes.push_back("enableDynamicWorker: to a Worker TF_CONFIG names itself and the PS alone there");
+    if (kind_ == ManifestKind::JaxJob && spec_.completion != Completion::AllWorkers && spec_.is_distributed()) {
+      out_.notes.push_back("there the job ends well when all workers have, not with the first of them");
+    }
     const bool is_torch = kind_ == ManifestKind::PytorchJob;
     const bool is_torchrun = std::ranges::any_of(spec_.decider().run, [](const std::string& line) {
       return line.find("torchrun") != line.npos || line.find("torch.distributed") != line.npos;
@@ -232,7 +234,8 @@ class Job {
                                                          "EXPERIMENT_ID", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"};
     if (side.variables.contains(name) || side.told.contains(name)) return false;
     const bool is_of_torch = kind_ == ManifestKind::PytorchJob && is_pytorch_variable(name);
-    return is_of_torch || name.starts_with("DTRAIN_") || std::ranges::find(kOthers, name) != kOthers.end();
+    const bool is_of_jax = kind_ == ManifestKind::JaxJob && is_jax_variable(name);   // a TrainJob's pods have them
+    return is_of_torch || is_of_jax || name.starts_with("DTRAIN_") || std::ranges::find(kOthers, name) != kOthers.end();
   }
   void note_missed(const ContainerCommand& command, const ContainerSide& side) {
     std::vector<std::string> lines = command.command;
@@ -331,6 +334,7 @@ class Job {
     side.variables.insert(spec_.env_from_shell.begin(), spec_.env_from_shell.end());
     if (kind_ == ManifestKind::TfJob) side.told.insert("TF_CONFIG");
     if (kind_ == ManifestKind::PytorchJob) elastic_.add_variables(has("Master"), side.told);
+    if (kind_ == ManifestKind::JaxJob) side.told.insert({"COORDINATOR_ADDRESS", "COORDINATOR_PORT", "NUM_PROCESSES", "PROCESS_ID"});
     return side;
   }
 
@@ -438,11 +442,17 @@ class Job {
 };
 
 Status check_kind(const Spec& spec) {
+  const RoleSpec* const worker = spec.role(Role::Worker);
+  const RoleSpec& decider = spec.decider();
+  if (spec.framework == Framework::Jax && worker != nullptr &&
+      (worker->run != decider.run || worker->resources != decider.resources || policy_of(worker->on_failure) != policy_of(decider.on_failure))) {
+    return Error{Code::InvalidArgument, "the workers of a JAXJob are all alike, and here the master is another", "leave out 'master', or what it says"};
+  }
   if (spec.framework == Framework::Engine) {
     return Error{Code::InvalidArgument, "framework: engine is trained by dtrain-engine, which Kubeflow knows nothing of", "programs of your own can be exported"};
   }
   if (spec.framework == Framework::Command) {
-    return Error{Code::InvalidArgument, "framework: command is none of Kubeflow's kinds of jobs, which train with TensorFlow, PyTorch or MPI",
+    return Error{Code::InvalidArgument, "framework: command is none of Kubeflow's kinds of jobs, which train with TensorFlow, PyTorch, JAX or MPI",
                  "--set train.framework=pytorch makes a PyTorchJob of its one process"};
   }
   return ok();

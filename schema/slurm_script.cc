@@ -48,6 +48,7 @@ class Script {
     put_options();
     put_environment();
     if (spec_.framework == Framework::Pytorch) put_pytorch();
+    if (spec_.framework == Framework::Jax) put_jax();
     if (spec_.framework == Framework::Mpi) {
       if (tells_replica()) line("export DTRAIN_REPLICA=\"$SLURM_JOB_ID.launcher\"");
       put_text("dtrain_run", "What starts the ranks.", run_script(spec_.decider().run));
@@ -230,12 +231,22 @@ export MASTER_ADDR MASTER_PORT WORLD_SIZE PET_MASTER_ADDR="$MASTER_ADDR" PET_MAS
 )", world, count_);
   }
 
+  void put_jax() {
+    text_ += fmt::format(R"(
+COORDINATOR_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+COORDINATOR_PORT=$((20000 + SLURM_JOB_ID % 10000))
+export COORDINATOR_ADDRESS COORDINATOR_PORT NUM_PROCESSES={0} JAX_NUM_PROCESSES={0}
+export JAX_COORDINATOR_ADDRESS="$COORDINATOR_ADDRESS:$COORDINATOR_PORT"
+)", count_);
+  }
+
   // ---- its tasks
 
   void put_tasks() {
-    const bool are_numbered = spec_.framework == Framework::Pytorch || tells_tf_config() || tells_replica() || tasks_.size() > 1;
+    const bool are_numbered = spec_.framework == Framework::Pytorch || spec_.framework == Framework::Jax || tells_tf_config() || tells_replica() || tasks_.size() > 1;
     std::string task = are_numbered ? "dtrain_number=$((SLURM_PROCID + $1))\n" : "";
     if (spec_.framework == Framework::Pytorch) task += pytorch_of_task();
+    if (spec_.framework == Framework::Jax) task += "export PROCESS_ID=\"$dtrain_number\" JAX_PROCESS_ID=\"$dtrain_number\"\n";
     if (tells_tf_config()) task += tf_config_of_task();
     if (tells_replica()) task += replica_of_task();
     std::string scripts;

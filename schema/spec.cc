@@ -133,6 +133,8 @@ std::string_view to_string(Framework framework) {
       return "tensorflow";
     case Framework::Pytorch:
       return "pytorch";
+    case Framework::Jax:
+      return "jax";
     case Framework::Mpi:
       return "mpi";
     case Framework::Engine:

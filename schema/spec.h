@@ -20,7 +20,7 @@
 
 namespace dtrain {
 
-enum class Framework { Command, Tensorflow, Pytorch, Mpi, Engine };
+enum class Framework { Command, Tensorflow, Pytorch, Jax, Mpi, Engine };
 // RestartOnSignal: as Restart where a signal ended it, also one of a child, which a shell tells by a code of 128 or
 // more; where the program itself gave up, as Fail.
 enum class OnFailure { Fail, Restart, Ignore, RestartOnSignal };

@@ -111,10 +111,21 @@ Shape engine_distributed() {
                                   "PATH}")}})});
 }
 
+// Roles of a program that all processes run alike.
+Shape equal_workers(std::string_view what, std::string_view no_servers, std::string_view no_evaluator) {
+  return either("a map of roles, or false",
+                {only_false(), nothing(),
+                 map("a map of roles, or false",
+                     {{"worker", role(workers("a whole number from 1 to 10000"), "a number of workers, or a map"), what},
+                      {"master", role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
+                      {"elastic", elastic(), "With fewer workers it begins, and goes on, where there is no room for all."},
+                      {"ps", refused(no_servers)},
+                      {"chief", refused("worker 0 decides; write what is different for it as 'master'")},
+                      {"evaluator", refused(no_evaluator)}})});
+}
+
 Shape pytorch() {
   const std::string_view processes = "a whole number from 1 to 1024, or gpu";
-  const std::string_view no_servers = "PyTorch has no parameter servers of its own; use 'framework: tensorflow', whose "
-                                      "TF_CONFIG names all processes";
   return either(
       "a map of nproc-per-node and distributed",
       {nothing(),
@@ -122,18 +133,23 @@ Shape pytorch() {
            {{"nproc-per-node", either(processes, {integer(1, 1024), word({"gpu"})}),
              "Processes that torchrun starts in each replica; gpu: one for each of its GPUs. Left out: 1."},
             {"distributed",
-             either("a map of roles, or false",
-                    {only_false(), nothing(),
-                     map("a map of roles, or false",
-                         {{"worker", role(workers("a whole number from 1 to 10000"), "a number of workers, or a map"),
-                           "Workers; the first one is the master, and rank 0. Left out: 1."},
-                          {"master", role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
-                          {"elastic", elastic(), "With fewer workers it begins, and goes on, where there is no room for all."},
-                          {"ps", refused(no_servers)},
-                          {"chief", refused("worker 0 decides; write what is different for it as 'master'")},
-                          {"evaluator", refused("PyTorch has no evaluator of its own; start it as another experiment")}})}),
+             equal_workers("Workers; the first one is the master, and rank 0. Left out: 1.",
+                           "PyTorch has no parameter servers of its own; use 'framework: tensorflow', whose TF_CONFIG names all processes",
+                           "PyTorch has no evaluator of its own; start it as another experiment"),
              "The roles of a distributed experiment."},
             {"elastic", refused("write it below 'distributed', beside 'worker'")}})});
+}
+
+Shape jax() {
+  return either("a map of distributed",
+                {nothing(),
+                 map("a map of distributed",
+                     {{"distributed",
+                       equal_workers("Workers; the first one is the master, and process 0. Left out: 1.",
+                                     "JAX has no parameter servers; use 'framework: tensorflow', whose TF_CONFIG names all processes",
+                                     "JAX has no evaluator; start it as another experiment"),
+                       "The roles of a distributed experiment."},
+                      {"elastic", refused("write it below 'distributed', beside 'worker'")}})});
 }
 
 Shape tensorflow() {
@@ -264,11 +280,12 @@ Shape failure_policy() {
 
 std::vector<Key> train_keys() {
   return {
-      {"framework", word({"command", "tensorflow", "pytorch", "mpi", "engine"}),
+      {"framework", word({"command", "tensorflow", "pytorch", "jax", "mpi", "engine"}),
        "What the processes are told about each other. Left out: command."},
       {"resources", resources(), "What each replica is promised."},
       {"tensorflow", tensorflow(), "Options of framework: tensorflow."},
       {"pytorch", pytorch(), "Options of framework: pytorch."},
+      {"jax", jax(), "Options of framework: jax."},
       {"mpi", mpi(), "Options of framework: mpi."},
       {"engine", engine_section(engine_distributed()), "What framework: engine trains, and how.",
        false, true},

@@ -38,6 +38,7 @@ bool is_set_by_us(std::string_view name, Framework framework, const YamlNode* tr
   if (name == "AFTER_DIR" && value_of(train, "after") == nullptr) return false;
   return (name.starts_with("DTRAIN_") && name != kIsaVariable) ||
          (framework == Framework::Pytorch && is_pytorch_variable(name)) ||
+         (framework == Framework::Jax && is_jax_variable(name)) ||
          std::find(std::begin(kOurVariables), std::end(kOurVariables), name) !=
              std::end(kOurVariables);
 }
@@ -155,10 +156,9 @@ MpiOptions read_mpi(const YamlNode* node) {
 Framework read_framework(const YamlNode* train, SpecReading& reading) {
   const YamlNode* section = value_of(train, "tensorflow");
   const YamlNode* word = value_of(train, "framework");
-  if (word && word->text == "tensorflow") return Framework::Tensorflow;
-  if (word && word->text == "pytorch") return Framework::Pytorch;
-  if (word && word->text == "mpi") return Framework::Mpi;
-  if (word && word->text == "engine") return Framework::Engine;
+  for (const Framework framework : {Framework::Tensorflow, Framework::Pytorch, Framework::Jax, Framework::Mpi, Framework::Engine}) {
+    if (word && word->text == to_string(framework)) return framework;
+  }
   if (!section || section->kind == YamlNode::Kind::Null) return Framework::Command;
   if (!word && reading.riseml) return Framework::Tensorflow;
   // A refused framework was reported already.
@@ -188,22 +188,20 @@ void check_sections(const YamlNode& train, Framework framework, SpecReading& rea
     reading.problems.add(engine->place, "train.engine",
                          "this section needs 'framework: engine' beside it");
   }
-  if (framework == Framework::Pytorch && tensorflow && tensorflow->kind != YamlNode::Kind::Null) {
-    reading.problems.add(tensorflow->place, "train.tensorflow",
-                         "this section needs 'framework: tensorflow'; roles of PyTorch stand below 'pytorch'");
-  }
-  const YamlNode* mpi = value_of(&train, "mpi");
-  if (framework == Framework::Mpi && tensorflow && tensorflow->kind != YamlNode::Kind::Null) {
-    reading.problems.add(tensorflow->place, "train.tensorflow",
-                         "this section needs 'framework: tensorflow'; roles of MPI stand below 'mpi'");
-  }
-  if (framework != Framework::Mpi && mpi && mpi->kind != YamlNode::Kind::Null && (word || !train.find("framework"))) {
-    reading.problems.add(mpi->place, "train.mpi", "this section needs 'framework: mpi' beside it");
-  }
-  const YamlNode* pytorch = value_of(&train, "pytorch");
-  const bool has_pytorch = pytorch && pytorch->kind != YamlNode::Kind::Null;
-  if (framework != Framework::Pytorch && has_pytorch && (word || !train.find("framework"))) {
-    reading.problems.add(pytorch->place, "train.pytorch", "this section needs 'framework: pytorch' beside it");
+  struct Section {
+    Framework framework;
+    std::string_view name;
+  };
+  for (const auto& [owner, name] : {Section{Framework::Pytorch, "PyTorch"}, {Framework::Jax, "JAX"}, {Framework::Mpi, "MPI"}}) {
+    const YamlNode* section = value_of(&train, to_string(owner));
+    if (framework == owner && tensorflow && tensorflow->kind != YamlNode::Kind::Null) {
+      reading.problems.add(tensorflow->place, "train.tensorflow",
+                           fmt::format("this section needs 'framework: tensorflow'; roles of {} stand below '{}'", name, to_string(owner)));
+    }
+    if (framework != owner && section && section->kind != YamlNode::Kind::Null && (word || !train.find("framework"))) {
+      reading.problems.add(section->place, join_path("train", to_string(owner)),
+                           fmt::format("this section needs 'framework: {}' beside it", to_string(owner)));
+    }
   }
 }
 

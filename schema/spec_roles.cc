@@ -193,6 +193,8 @@ const char* roles_section(Framework framework) {
       return "engine";
     case Framework::Pytorch:
       return "pytorch";
+    case Framework::Jax:
+      return "jax";
     case Framework::Mpi:
       return "mpi";
     case Framework::Command:

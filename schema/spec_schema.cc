@@ -178,6 +178,10 @@ train:
   # framework: pytorch
   # pytorch: {{distributed: {{worker: 2}}}}
 
+  # Or with JAX, by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID:
+  # framework: jax
+  # jax: {{distributed: {{worker: 2}}}}
+
   # To train with the engine that comes with dtrain; then there is no `run`. Digits to try it on:
   # dtrain-engine data digits
   # framework: engine

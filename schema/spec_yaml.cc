@@ -264,6 +264,12 @@ void write_pytorch(const Spec& spec, YamlWriter& out) {
   write_roles(spec, out);
 }
 
+void write_jax(const Spec& spec, YamlWriter& out) {
+  if (spec.framework != Framework::Jax || spec.decider().role == Role::Train) return;
+  out.key(1, "jax", "");
+  write_roles(spec, out);
+}
+
 // Launcher and workers have no run of their own, and seldom the same resources.
 void write_mpi_role(std::string_view name, const RoleSpec& role, const Spec& spec, YamlWriter& out) {
   out.key(3, name, "");
@@ -412,6 +418,7 @@ std::string to_yaml(const Spec& spec) {
   out.key(1, "resources", flow(decider.resources));
   write_tensorflow(spec, out);
   write_pytorch(spec, out);
+  write_jax(spec, out);
   write_mpi(spec, out);
   write_engine(spec, out);
   write_parameters(spec, out);

@@ -75,8 +75,8 @@ def main():
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # on CPUs; GPUs use NCCL by themselves
     jax.config.update("jax_enable_preemption_service", False)  # or TERM would only be noted, and KILL end it
-    jax.distributed.initialize(f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
-                               int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"]))
+    jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"],
+                               int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"]))
     process, processes = jax.process_index(), jax.process_count()
     mesh = Mesh(jax.devices(), ("data",))
     everywhere, in_parts = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))

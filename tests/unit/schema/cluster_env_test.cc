@@ -116,6 +116,27 @@ TEST_CASE("PyTorch's processes are told their ranks, and where the first one is"
   CHECK(cluster_env(spec, gang, *parse_replica_id("4.tensorboard")).empty());
 }
 
+TEST_CASE("JAX's processes are told their numbers, and where the first one is, in both ways of Kubeflow") {
+  Spec spec = make_spec({{Role::Master, 1}, {Role::Worker, 2}, {Role::Tensorboard, 1}});
+  spec.framework = Framework::Jax;
+  const std::vector<Seat> gang = seat(spec, "fd00::1");
+  const auto env = cluster_env(spec, gang, *parse_replica_id("4.worker.2"));
+  CHECK(env == std::map<std::string, std::string>{{"JAX_COORDINATOR_ADDRESS", "[fd00::1]:20000"},
+                                                  {"JAX_NUM_PROCESSES", "3"},
+                                                  {"JAX_PROCESS_ID", "2"},
+                                                  {"COORDINATOR_ADDRESS", "fd00::1"},
+                                                  {"COORDINATOR_PORT", "20000"},
+                                                  {"NUM_PROCESSES", "3"},
+                                                  {"PROCESS_ID", "2"}});
+  for (const auto& [name, value] : env) CHECK(is_jax_variable(name));
+  CHECK_FALSE(is_jax_variable("JAX_PLATFORMS"));
+  CHECK(cluster_env(spec, gang, *parse_replica_id("4.master")).at("PROCESS_ID") == "0");
+  CHECK(cluster_env(spec, gang, *parse_replica_id("4.tensorboard")).empty());
+  spec = make_spec({{Role::Train, 1}});
+  spec.framework = Framework::Jax;
+  CHECK(cluster_env(spec, seat(spec), *parse_replica_id("4.train")).at("JAX_NUM_PROCESSES") == "1");
+}
+
 TEST_CASE("PyTorch's ranks count the processes that torchrun starts in each replica") {
   Spec spec = make_spec({{Role::Master, 1}, {Role::Worker, 2}});
   spec.framework = Framework::Pytorch;

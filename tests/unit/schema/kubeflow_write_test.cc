@@ -98,6 +98,7 @@ Spec in_words_of_a_manifest(Spec spec) {
   spec.stop_grace_ms = (spec.stop_grace_ms + 999) / 1000 * 1000;
   if (spec.pytorch.nproc_per_node == PytorchOptions::kOnePerGpu) spec.pytorch.nproc_per_node = 1;   // a word for torchrun
   if (spec.mpi.slots == MpiOptions::kOnePerGpu) spec.mpi.slots = std::max(1, spec.role(Role::Worker)->resources.gpus);
+  if (spec.framework == Framework::Jax) spec.completion = Completion::AllWorkers;   // which is said
   if (spec.roles[0].role == Role::Train) spec.roles[0].role = Role::Master;   // a gang of one
   const bool some_restart = std::ranges::any_of(spec.roles, [](const RoleSpec& role) { return restarts(role.on_failure); });
   if (!some_restart) spec.restart = {};
@@ -146,6 +147,20 @@ TEST_CASE("a dtrain.yml is written as a manifest, which says what it leaves out"
     for (const LeftOut& one : manifest.left_out) got += fmt::format("# left out: {}; {}\n", one.key, one.why);
     for (const std::string& note : manifest.notes) got += "# " + note + "\n";
     check_expected(file, got + manifest.text);
+  }
+}
+
+TEST_CASE("a JAXJob has workers alone, which are all alike") {
+  const auto job = [](const std::string& roles) {
+    return kubeflow_manifest(spec_of("{project: x, train: {framework: jax, image: i, run: a, jax: {distributed: {" + roles + "}}}}"));
+  };
+  const auto alike = job("worker: 3");
+  REQUIRE(alike.ok());
+  CHECK(alike->text.find("Worker:") != std::string::npos);
+  CHECK(alike->text.find("replicas: 3") != std::string::npos);
+  for (const char* master : {"run: b", "resources: {cpus: 3}", "on-failure: restart"}) {
+    const auto other = job(fmt::format("worker: 3, master: {{{}}}", master));
+    CHECK_MESSAGE(!other.ok(), master);
   }
 }
 

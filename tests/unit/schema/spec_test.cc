@@ -101,6 +101,23 @@ TEST_CASE("an experiment that is not distributed has one train replica") {
   }
 }
 
+TEST_CASE("JAX has workers, the first of which is the master") {
+  const auto in_train = [](const std::string& keys) { return "project: p\ntrain:\n  run: x\n  framework: jax\n" + keys; };
+  const auto spec = parse(in_train("  jax: {distributed: {worker: 3}}\n"));
+  REQUIRE(spec.ok());
+  CHECK(spec->framework == Framework::Jax);
+  REQUIRE(spec->roles.size() == 2);
+  CHECK(spec->roles[0].role == Role::Master);
+  CHECK(spec->roles[1].count == 2);
+  REQUIRE(parse(in_train("")).ok());
+  CHECK(refusal(in_train("  jax: {distributed: {ps: 1}}\n")).find("JAX has no parameter servers") != std::string::npos);
+  CHECK(refusal(in_train("  jax: {nproc-per-node: 2}\n")).find("train.jax.nproc-per-node: unknown key") != std::string::npos);
+  CHECK(refusal(in_train("  tensorflow: {distributed: {worker: 2}}\n")).find("roles of JAX stand below 'jax'") != std::string::npos);
+  CHECK(refusal(in_train("  pytorch: {distributed: {worker: 2}}\n")).find("this section needs 'framework: pytorch' beside it") != std::string::npos);
+  CHECK(refusal(in_train("  env: {PROCESS_ID: 1}\n")) == "dtrain.yml:5:21: train.env.PROCESS_ID: PROCESS_ID is set by dtrain itself; remove it");
+  CHECK(refusal("project: p\ntrain: {run: x, jax: {distributed: {worker: 2}}}\n").find("this section needs 'framework: jax' beside it") != std::string::npos);
+}
+
 TEST_CASE("PyTorch has workers, the first of which is the master, and processes of torchrun's in each") {
   const auto in_train = [](const std::string& keys) { return "project: p\ntrain:\n  run: x\n  framework: pytorch\n" + keys; };
   auto spec = parse(in_train("  pytorch: {nproc-per-node: gpu, distributed: {worker: 3, master: {resources: {gpus: 2}}}}\n"));

@@ -20,7 +20,7 @@ class RandomSpec {
     spec.project = pick<std::string>({"a", "ai-toaster", "7", "x_1"});
     if (flip()) spec.name = text();
     if (flip()) spec.note = text();
-    spec.framework = pick({Framework::Tensorflow, Framework::Command, Framework::Pytorch, Framework::Mpi,
+    spec.framework = pick({Framework::Tensorflow, Framework::Command, Framework::Pytorch, Framework::Jax, Framework::Mpi,
                            Framework::Engine});
     if (spec.framework == Framework::Tensorflow) {
       spec.tensorflow.version = pick<std::string>({"", "2.15.0", "1.5", "2.15.0rc1"});

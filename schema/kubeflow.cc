@@ -10,6 +10,7 @@
 
 #include "schema/kubeflow_fields.h"
 #include "schema/kubeflow_keys.h"
+#include "schema/kubeflow_nodes.h"
 #include "schema/kubeflow_roles.h"
 #include "schema/quote.h"
 #include "schema/spec_check.h"
@@ -18,32 +19,6 @@
 namespace dtrain {
 
 namespace {
-
-YamlNode scalar_at(Place place, std::string text, bool plain = true) {
-  YamlNode node;
-  node.kind = YamlNode::Kind::Scalar;
-  node.place = place;
-  node.plain = plain;
-  node.text = std::move(text);
-  return node;
-}
-YamlNode map_at(Place place) {
-  YamlNode node;
-  node.kind = YamlNode::Kind::Map;
-  node.place = place;
-  return node;
-}
-YamlNode list_of(Place place, const std::vector<std::string>& texts) {
-  YamlNode node;
-  node.kind = YamlNode::Kind::List;
-  node.place = place;
-  for (const std::string& text : texts) node.items.push_back(scalar_at(place, text, false));
-  return node;
-}
-void put_at(YamlNode& map, std::string key, YamlNode value) {
-  const Place place = value.place;
-  map.entries.push_back({std::move(key), place, std::move(value)});
-}
 
 int count_of(const YamlNode* node, int left_out) {
   return node == nullptr ? left_out : static_cast<int>(as_integer(*node).value_or(left_out));

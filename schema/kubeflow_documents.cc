@@ -10,6 +10,7 @@
 #include "schema/kubeflow.h"
 #include "schema/kubeflow_config_maps.h"
 #include "schema/kubeflow_keys.h"
+#include "schema/kubeflow_train_job.h"
 #include "schema/quote.h"
 #include "schema/spec_read.h"
 
@@ -45,6 +46,10 @@ std::vector<YamlNode> without_lists(std::vector<YamlNode> documents) {
 std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problems& problems, std::vector<std::string>& notes,
                                         std::map<std::string, std::string>& secrets) {
   documents = without_lists(std::move(documents));
+  for (YamlNode& document : documents) {
+    if (is_manifest(document) && is_train_job(document)) rewrite_train_job(document, problems, notes);
+  }
+  if (!problems.empty()) return std::nullopt;
   if (documents.empty()) return YamlNode();
   if (documents.size() == 1) return std::move(documents.front());
   const auto no_manifest = std::ranges::find_if_not(documents, is_manifest);

@@ -41,6 +41,9 @@ const Names kElasticSilent{"metrics"};
 const Names kJobMissed{"ttlSecondsAfterFinished"};
 const Names kJobSilent{"cleanPodPolicy", "sshAuthMountPath", "mpiImplementation", "launcherCreationPolicy"};
 
+const Names kTrainJobMissed{"initializer", "runtimePatches", "podTemplateOverrides", "podSpecOverrides", "labels", "annotations"};
+const Names kTrainJobSilent{"managedBy"};
+
 class Dropper {
  public:
   explicit Dropper(Missed& missed) : missed_(missed) {}
@@ -232,7 +235,42 @@ Shape whole(ManifestKind kind) {
               {"spec", job(kind), "", true}});
 }
 
+Shape train_job() {
+  const auto resources = map("a map of limits and requests", {{"limits", amounts()}, {"requests", amounts()}});
+  const auto trainer = map("a map such as image, command and numNodes",
+                           {{"image", text(kSomeText)},
+                            {"command", texts("a list of words")},
+                            {"args", texts("a list of words")},
+                            {"env", list("a list of name and value", environment_entry(), 1000, 0)},
+                            {"numNodes", integer(1, 10'000)},
+                            {"numProcPerNode", text(kProcesses)},
+                            {"resourcesPerNode", resources}});
+  const auto runtime = map("a map with the runtime's name", {{"name", text(kSomeText), "", true},
+                                                             {"apiGroup", text(kAnyText)},
+                                                             {"apiVersion", text(kAnyText)},
+                                                             {"kind", text(kAnyText)}});
+  return map("what the job is", with_dropped({{"runtimeRef", runtime, "", true},
+                                              {"trainer", trainer},
+                                              {"suspend", boolean()},
+                                              {"activeDeadlineSeconds", integer(1, 1e15)}},
+                                             kTrainJobMissed, kTrainJobSilent));
+}
+
 }  // namespace
+
+TrainJobKey train_job_key(std::string_view key) {
+  if (key == "initializer") return TrainJobKey::Lacking;
+  if (std::ranges::find(kTrainJobMissed, key) != kTrainJobMissed.end()) return TrainJobKey::Idle;
+  return std::ranges::find(kTrainJobSilent, key) != kTrainJobSilent.end() ? TrainJobKey::Silent : TrainJobKey::Read;
+}
+
+const Shape& train_job_shape() {
+  static const Shape shape = map("a manifest", {{"apiVersion", text(kSomeText), "", true},
+                                                {"kind", text(kAnyText), "", true},
+                                                {"metadata", map("a map with name", {{"name", text(kSomeText)}, {"generateName", text(kSomeText)}}), "", true},
+                                                {"spec", train_job(), "", true}});
+  return shape;
+}
 
 std::optional<ManifestKind> manifest_kind(std::string_view kind) {
   for (const ManifestKind one : {ManifestKind::TfJob, ManifestKind::PytorchJob, ManifestKind::JaxJob, ManifestKind::MpiJob}) {

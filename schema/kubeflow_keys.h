@@ -14,13 +14,19 @@ namespace dtrain {
 
 enum class ManifestKind { TfJob, PytorchJob, JaxJob, MpiJob };
 
-inline constexpr std::string_view kJobKinds = "TFJob, PyTorchJob, JAXJob or MPIJob";
+inline constexpr std::string_view kJobKinds = "TFJob, PyTorchJob, JAXJob, MPIJob or TrainJob";
 
 std::optional<ManifestKind> manifest_kind(std::string_view kind);
 std::string_view word_of_kind(ManifestKind kind);   // "TFJob"
 
 // What does instead of a kind of Kubeflow's that is none of them, behind a message; empty: it is something else.
 std::string_view advice_about(std::string_view kind);
+
+// A TrainJob's, once the spec's keys are out that are not Read. Lacking: its program may need it; Idle: it says where and how it
+// is to run; Silent: bookkeeping.
+enum class TrainJobKey { Read, Lacking, Idle, Silent };
+TrainJobKey train_job_key(std::string_view key);
+const Shape& train_job_shape();
 
 // Where a job of that kind has its roles, "tfReplicaSpecs", and the words for them.
 std::string_view replicas_key(ManifestKind kind);

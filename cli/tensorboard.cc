@@ -27,10 +27,18 @@ bool may_show(const std::string& state) { return !is_over(state) && state != to_
 constexpr std::string_view kSays = "TensorBoard: ";
 constexpr size_t kSaidMaxBytes = 64 << 10;
 
+// What it waits for before it runs, told once; nothing of one that a training has beside it.
+void say_what_it_waits_for(const pb::StateEvent& event) {
+  const bool is_placed = event.state() != to_string(State::Pending) && event.state() != to_string(State::Building);
+  if (is_placed || (event.reason().empty() && event.state() == to_string(State::Pending))) return;
+  fmt::print(stderr, "{} is {}{}{}\n", event.id(), event.state(), event.reason().empty() ? "" : ": ", event.reason());
+}
+
 // Waits until the replica has printed its address. Its own words where it ends before.
-Result<std::string> address_of(Connection& connection, const std::string& replica) {
+Result<std::string> address_of(Connection& connection, const std::string& replica, const CommandContext& context) {
+  const std::string_view alone = ".train";   // all of an experiment
   pb::WatchRequest request;
-  request.set_id(replica);
+  request.set_id(replica.ends_with(alone) ? replica.substr(0, replica.size() - alone.size()) : replica);
   request.set_follow(true);
   RpcCall call(connection.channel(), kWatchMethod);
   if (!call.write(request)) return call.finish().error();
@@ -41,9 +49,10 @@ Result<std::string> address_of(Connection& connection, const std::string& replic
   while (!ended && call.read(batch)) {
     for (const pb::WatchItem& item : batch.items()) {
       if (item.has_log()) said += item.log().data();
-      if (item.has_state()) {
+      if (item.has_state() && item.state().id() == request.id()) {
         ended = is_over(item.state().state());
         reason = item.state().reason();
+        if (!context.json) say_what_it_waits_for(item.state());
       }
     }
     for (size_t at = said.find(kSays); at != std::string::npos; at = said.find(kSays, at + 1)) {
@@ -163,7 +172,7 @@ Result<int> tensorboard(const std::string& typed, const CommandContext& context)
   if (replica.empty()) {
     TRY(replica, start_board(connection, context, shown));
   }
-  TRY(const std::string address, address_of(connection, replica));
+  TRY(const std::string address, address_of(connection, replica, context));
   if (context.json) {
     fmt::print("{}", tensorboard_json(shown.experiment().id(), replica, address));
   } else {

@@ -142,6 +142,22 @@ TEST_CASE("a TensorBoard that is started for an experiment is bound to none of i
   CHECK(board->wait().code != 0);
 }
 
+TEST_CASE("who waits for a TensorBoard is told what that waits for") {
+  Cluster cluster;
+  const fs::path here = cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, run: 'true'}\n");
+  REQUIRE(cluster.run({"train"}, here).code == 0);
+  const auto hosts = facts(cluster.run({"hosts", "--json"}))["hosts"];
+  const std::string all = fmt::format("{}", hosts[0]["cpus"].get<double>());
+  auto training = cluster.start({"train", "--tied", "--cpus", all, "--mem", "32MiB", "--", "sh", "-c", "echo it runs; sleep 1000"}, here);
+  training->wait_for("it runs");
+  auto board = cluster.start({"tensorboard", "1"}, here);
+  board->wait_for("3 is PENDING: needs 0.1 cpus on one host");
+  CHECK(cluster.run({"kill", "3"}).code == 0);
+  CHECK(board->wait().code != 0);
+  training->signal(SIGTERM);
+  training->wait();
+}
+
 TEST_CASE("a python without TensorBoard says so, and the training goes on") {
   Cluster cluster;
   const fs::path gate = gate_of(cluster, "gate");

@@ -24,7 +24,8 @@ std::vector<std::string> idle_keys_warnings(const Spec& spec) {
     all.push_back(fmt::format("search.{} changes nothing: it is about members of a set, and this is one experiment",
                               spec.search.stop_early ? "stop-early" : "max-failed"));
   }
-  if (spec.completion == Completion::AllWorkers && !has_workers_beside_decider(spec)) {
+  // A gang of one is what a manifest or `-p worker=1` makes of those that are more.
+  if (spec.completion == Completion::AllWorkers && !has_workers_beside_decider(spec) && spec.decider().role != Role::Master) {
     all.push_back("completion all-workers changes nothing: there are no other workers");
   }
   return all;

@@ -28,6 +28,7 @@ TEST_CASE("all workers are asked for where none are beside who decides") {
   CHECK(warnings("completion: all-workers") ==
         Lines{"completion all-workers changes nothing: there are no other workers"});
   CHECK(warnings("framework: tensorflow, completion: all-workers, tensorflow: {distributed: {worker: {count: 2}}}").empty());
+  CHECK(warnings("framework: jax, completion: all-workers, jax: {distributed: {worker: 1}}").empty());
   CHECK(warnings("framework: tensorflow, completion: decider, tensorflow: {distributed: {worker: {count: 2}}}").empty());
 }
 

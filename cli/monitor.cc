@@ -17,6 +17,8 @@
 #include "cli/looked_at.h"
 #include "cli/raw_terminal.h"
 #include "cli/redial.h"
+#include "cli/remote.h"
+#include "cli/scroll.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
 #include "schema/states.h"
@@ -108,7 +110,10 @@ class Monitor {
     std::array<char, 64> keys;
     const ssize_t got = ::read(STDIN_FILENO, keys.data(), keys.size());
     if (got == 0 || (got < 0 && errno != EINTR)) keys_.reset();   // nobody types any more
-    if (got > 0 && std::find(keys.begin(), keys.begin() + got, 'q') != keys.begin() + got) done_ = true;
+    if (got <= 0) return;
+    const bool moved = scroll_.type({keys.data(), static_cast<size_t>(got)});
+    done_ = scroll_.is_left();
+    if (moved && !done_) draw();
   }
 
   void take(pb::MonitorSample sample) {
@@ -146,9 +151,9 @@ class Monitor {
         cut_to_width(fmt::format("{} {}; {} leaves", id_, last_->state(), keys_ ? "q" : "Ctrl-C"), screen_.width - 1),
         Ink::Dim, screen_.colours);
     text += "\n" + body(*last_);
-    const auto shown = shown_replicas(*last_);
     const size_t rows = std::max<size_t>(2, screen_.height) - 1;  // the cursor takes one
-    if (!shown.empty()) text = first_rows(text, rows, shown.back()->replica(), screen_);
+    const size_t head = 1 + (render_reason(*last_, screen_).empty() ? 0 : 1) + (options_.gpus ? 0 : 1);
+    text = scroll_.shown(text, head, rows, keys_ ? "arrows, PgUp, PgDn, Home, End" : how_to_see_last(), screen_);
     // Line by line over the old picture: clearing first would flicker.
     std::string frame = "\x1b[H";
     for (size_t at = 0; at < text.size();) {
@@ -158,6 +163,12 @@ class Monitor {
     }
     frame += "\x1b[J";
     if (!sink_.write(frame)) done_ = true;
+  }
+
+  // Where no keys come.
+  std::string how_to_see_last() const {
+    const auto shown = shown_replicas(*last_);
+    return shown.empty() ? "" : fmt::format("one replica alone: {} monitor {}", called(), shown.back()->replica());
   }
 
   void leave_screen() {
@@ -192,6 +203,7 @@ class Monitor {
   Redial redial_;
   std::optional<RawTerminal> keys_;
   CpuHistory history_;
+  Scroll scroll_;
   std::optional<pb::MonitorSample> last_;
   int samples_ = 0;
   bool entered_ = false;  // the alternate screen
@@ -217,7 +229,8 @@ Run declare_monitor(Options& options, CommandContext& context) {
   options.footer(
       "CPU % is of one CPU: 250 is two and a half. Memory is shown with its share of what\n"
       "the host has. A narrow terminal drops columns: where nobody has a GPU those of GPUs, then\n"
-      "CPU HISTORY, then PROJECT and more. -g shows each GPU.");
+      "CPU HISTORY, then PROJECT and more. -g shows each GPU. Of what a terminal has no rows for, the\n"
+      "arrows, PgUp, PgDn, Home and End (or j and k) show another part.");
   return [typed, &context] { return monitor(*typed, context); };
 }
 

@@ -30,11 +30,6 @@ std::string render_gpus(const pb::MonitorSample& sample, const Screen& screen);
 std::string render_reason(const pb::MonitorSample& sample, const Screen& screen);
 std::string monitor_json(const std::string& id, const pb::MonitorSample& sample);
 
-// The first of `text`'s lines that `rows` have room for; where that is not all, the last of them says
-// how many more there are, and names `example`, a replica to be looked at alone.
-std::string first_rows(const std::string& text, size_t rows, const std::string& example,
-                       const Screen& screen);
-
 // Eight heights of block for values from 0 to `most`.
 std::string sparkline_of(const std::deque<double>& values, double most);
 

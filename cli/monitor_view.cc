@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/monitor.h"
-#include "cli/remote.h"
 #include "cli/table.h"
 #include "cli/words.h"
 #include "schema/ids.h"
@@ -213,17 +212,6 @@ std::string render_reason(const pb::MonitorSample& sample, const Screen& screen)
   std::string line = fmt::format("{}: {}", sample.state(), sample.reason());
   if (screen.width > 0) line = cut_to_width(line, screen.width);
   return line + "\n";
-}
-
-std::string first_rows(const std::string& text, size_t rows, const std::string& example,
-                       const Screen& screen) {
-  const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-  if (lines <= rows) return text;
-  size_t end = 0;
-  for (size_t row = 1; row < rows; ++row) end = text.find('\n', end) + 1;
-  const std::string more =
-      fmt::format("+{} more lines; one replica alone: {} monitor {}", lines - rows + 1, called(), example);
-  return text.substr(0, end) + paint(cut_to_width(more, screen.width - 1), Ink::Dim, screen.colours) + "\n";
 }
 
 std::string monitor_json(const std::string& id, const pb::MonitorSample& sample) {

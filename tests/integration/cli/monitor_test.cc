@@ -1,5 +1,6 @@
 // dtrain monitor on a terminal of its own, against a daemon that sends one sample a stream.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -25,14 +26,17 @@ class SamplingDaemon final : public FakeDaemon {
     asked_monitor = *request;
     pb::MonitorSample sample;
     sample.set_state("RUNNING");
-    pb::ReplicaUsage* usage = sample.add_replicas();
-    usage->set_replica("4.train");
-    usage->set_live(true);
+    for (const std::string& each : replicas) {
+      pb::ReplicaUsage* usage = sample.add_replicas();
+      usage->set_replica(each);
+      usage->set_live(true);
+    }
     stream->Write(sample);
     over_.wait();
     return grpc::Status::OK;
   }
 
+  std::vector<std::string> replicas = {"4.train"};
   pb::MonitorRequest asked_monitor;
 
  private:
@@ -78,6 +82,25 @@ TEST_CASE("q leaves the monitor, also after a stop, and keys are not shown") {
   const int status = monitor.changed();
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("keys show the replicas that a terminal has no rows for") {
+  const ScratchHome scratch;
+  SamplingDaemon daemon(scratch.home());
+  daemon.replicas.clear();
+  for (int number = 1; number <= 60; ++number) daemon.replicas.push_back(fmt::format("4.worker.{}", number));
+  tests::Screenful monitor({{BIN_DIR "/dtrain", "monitor", "4"}, {}, {}, {}});   // of 24 rows
+  const std::string begin = monitor.read_until("lines 1-20 of 60");
+  CHECK(holds(begin, "4.worker.20"));
+  REQUIRE(!holds(begin, "4.worker.21"));
+  monitor.type("\x1b[F");
+  const std::string end = monitor.read_until("lines 41-60 of 60");
+  CHECK(holds(end, "4.worker.60"));
+  CHECK(holds(end, "MEM-Used"));
+  monitor.type("\x1b[A");
+  CHECK(holds(monitor.read_until("lines 40-59 of 60"), "lines 40-59 of 60"));
+  monitor.type("q");
+  CHECK(WIFEXITED(monitor.changed()));
 }
 
 TEST_CASE("a terminal whose cursor does not move gets one sample, without escapes") {

@@ -151,12 +151,6 @@ TEST_CASE("above the table it says why nothing runs") {
   CHECK(render_reason(waits, {true, false, 20, 24}) == "PENDING: needs 4 ...\n");
 }
 
-TEST_CASE("what the screen has no rows for is counted in the last one") {
-  CHECK(first_rows("a\nb\nc\n", 3, "4.ps.9", {}) == "a\nb\nc\n");
-  CHECK(first_rows("a\nb\nc\n", 2, "4.ps.9", {true, false, 80, 3}) ==
-        "a\n+2 more lines; one replica alone: dtrain monitor 4.ps.9\n");
-}
-
 TEST_CASE("sparklines rise with the values") {
   CHECK(sparkline_of({0, 50, 100}, 100) == "▁▅█");
   CHECK(sparkline_of({}, 100) == "");

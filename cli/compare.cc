@@ -12,6 +12,7 @@
 #include "cli/compare_view.h"
 #include "cli/connection.h"
 #include "cli/json_output.h"
+#include "cli/looked_at.h"
 #include "cli/measure.h"
 #include "schema/ids.h"
 #include "schema/variation.h"
@@ -32,10 +33,7 @@ struct CompareOptions {
 // `searches`: of each of them, where it can be read.
 Status add_entries(Connection& connection, const std::string& id, std::set<std::string>& known,
                    std::vector<Entry>& entries, std::vector<Search>& searches) {
-  pb::ShowRequest request;
-  request.set_project_dir(project_dir());
-  request.set_id(id);
-  TRY(pb::ShowReply reply, connection.show(request));
+  TRY(pb::ShowReply reply, look_up(connection, id));
   TRY(ask_for_all_members(connection, reply));
   read_metrics(connection, reply);
   const auto spec = parse_spec(reply.spec_yaml(), {});

@@ -105,7 +105,7 @@ void warn(const std::vector<std::string>& warnings) {
 }
 
 void tell(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) fmt::print(stderr, "Note: {}\n", as_called(note));
+  for (const std::string& note : notes) fmt::print(stderr, "Note: {}\n", printable(as_called(note)));
 }
 
 }  // namespace dtrain::cli

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/errors.h"
+#include "cli/looked_at.h"
 #include "cli/new_file.h"
 #include "cli/shown_spec.h"
 #include "cli/spec_source.h"
@@ -55,10 +56,7 @@ Result<Spec> spec_of_experiment(const ExportOptions& options, const CommandConte
                  "leave out -f, or the ID"};
   }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  pb::ShowRequest request;
-  request.set_id(options.id);
-  request.set_project_dir(project_dir());
-  TRY(const pb::ShowReply shown, connection.show(request));
+  TRY(const pb::ShowReply shown, look_up(connection, options.id));
   TRY(ParseOptions parsing, parsing_of(shown, options.parameters, options.settings));
   TRY(Spec spec, parse_spec(shown.spec_yaml(), parsing));
   spec.suspend = begins_suspended(spec, parsing);

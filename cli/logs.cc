@@ -15,6 +15,7 @@
 #include "cli/json_printer.h"
 #include "cli/line_filter.h"
 #include "cli/log_printer.h"
+#include "cli/looked_at.h"
 #include "cli/watch_view.h"
 #include "schema/clock.h"
 #include "schema/ids.h"
@@ -81,10 +82,7 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
     TRY(since_unix_ms, parse_since(options.since, static_cast<uint64_t>(unix_ms())));
   }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  pb::ShowRequest request;
-  if (pattern) request.set_id(to_string(pattern->experiment));
-  request.set_project_dir(project_dir());
-  TRY(const pb::ShowReply shown, connection.show(request));
+  TRY(const pb::ShowReply shown, look_up(connection, pattern ? to_string(pattern->experiment) : ""));
   const pb::ExperimentInfo& experiment = shown.experiment();
   const auto state = parse_state(experiment.state());
   const bool may_come = options.follow && !(state && is_terminal(*state));

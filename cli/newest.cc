@@ -67,4 +67,10 @@ std::string newest_running(const pb::ListReply& live, const std::string& project
   return newest;
 }
 
+std::string of_another_project(const pb::ExperimentInfo& taken, const std::string& project_dir) {
+  if (taken.project_dir() == project_dir) return "";
+  return fmt::format("nothing was submitted from {}: this is the newest of all, {} of project {} in {}", project_dir, taken.id(),
+                     taken.project(), taken.project_dir());
+}
+
 }  // namespace dtrain::cli

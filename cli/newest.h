@@ -1,4 +1,4 @@
-// Which experiment is meant by a command that changes or watches one and was typed without an ID. Pure.
+// Which experiment is meant by a command that was typed without an ID. Pure.
 #pragma once
 
 #include <string>
@@ -18,5 +18,8 @@ Result<std::string> only_to_suspend(const pb::ListReply& live, const std::string
 
 // The newest of this project that has processes; empty: there is none.
 std::string newest_running(const pb::ListReply& live, const std::string& project_dir);
+
+// Where `taken`, as the newest of all, is of another project than this one: a line that says so. Else empty.
+std::string of_another_project(const pb::ExperimentInfo& taken, const std::string& project_dir);
 
 }  // namespace dtrain::cli

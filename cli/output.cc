@@ -18,6 +18,7 @@
 #include "cli/json_output.h"
 #include "cli/kubeflow_names.h"
 #include "cli/left_files.h"
+#include "cli/looked_at.h"
 #include "cli/redial.h"
 #include "cli/remote.h"
 #include "cli/remote_outputs.h"
@@ -46,14 +47,13 @@ struct Output {
 bool is_elsewhere() { return !remote_machine().empty(); }
 
 Result<Output> find_output(const std::string& id, const CommandContext& context) {
-  pb::ShowRequest request;
-  request.set_project_dir(project_dir());
+  std::string asked;
   if (!id.empty()) {
     TRY(const ExperimentId experiment, parse_experiment_id(id));
-    request.set_id(to_string(experiment));
+    asked = to_string(experiment);
   }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  TRY(const pb::ShowReply reply, connection.show(request));
+  TRY(const pb::ShowReply reply, look_up(connection, asked));
   Output output{reply.experiment().id(), reply.output_dir(), std::move(connection)};
   std::error_code failed;
   if (!is_elsewhere() && !fs::is_directory(output.directory, failed)) {

@@ -12,6 +12,7 @@
 #include "cli/connection.h"
 #include "cli/forwarded_ports.h"
 #include "cli/json_output.h"
+#include "cli/looked_at.h"
 #include "cli/remote.h"
 #include "cli/submit.h"
 #include "schema/ids.h"
@@ -152,18 +153,16 @@ void say_how_to_reach(const std::string& replica, const std::string& address) {
 }
 
 Result<int> tensorboard(const std::string& typed, const CommandContext& context) {
-  pb::ShowRequest request;
-  request.set_project_dir(project_dir());
+  std::string asked;
   if (!typed.empty()) {
     TRY(const IdPattern pattern, parse_id_pattern(typed));
-    request.set_id(to_string(pattern.experiment));
+    asked = to_string(pattern.experiment);
   }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  TRY(pb::ShowReply shown, connection.show(request));
+  TRY(pb::ShowReply shown, look_up(connection, asked));
   TRY(const std::string other, shown_by(shown));
   if (!other.empty()) {
-    request.set_id(other);
-    TRY(shown, connection.show(request));
+    TRY(shown, look_up(connection, other));
   }
   std::string replica = own_board(shown);
   if (replica.empty()) {

@@ -12,6 +12,7 @@
 #include "cli/errors.h"
 #include "cli/follow.h"
 #include "cli/id_ranges.h"
+#include "cli/looked_at.h"
 #include "cli/sink.h"
 #include "cli/watch_view.h"
 #include "schema/clock.h"
@@ -76,10 +77,8 @@ Result<int> wait_for(const WaitOptions& options, const CommandContext& context) 
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   TRY(std::vector<std::string> ids, without_ranges(typed, connection));
   if (ids.empty()) {
-    pb::ShowRequest newest;
-    newest.set_project_dir(project_dir());
-    TRY(const pb::ShowReply shown, connection.show(newest));
-    ids.push_back(shown.experiment().id());
+    TRY(const pb::ShowReply newest, look_up(connection, ""));
+    ids.push_back(newest.experiment().id());
   }
   // A mistake in the last is told now, and not when the first is over.
   std::vector<Error> refused;

@@ -13,6 +13,7 @@
 #include "cli/experiment_view.h"
 #include "cli/fields.h"
 #include "cli/json_output.h"
+#include "cli/looked_at.h"
 #include "cli/remote.h"
 #include "cli/watch_view.h"
 #include "cli/words.h"
@@ -217,16 +218,13 @@ Run declare_why(Options& options, CommandContext& context) {
                      "an experiment (4) or member (4.2); left out: the newest of this project");
   options.json(context);
   return [id, &context]() -> Result<int> {
-    pb::ShowRequest request;
-    request.set_project_dir(project_dir());
     IdPattern pattern;
+    // A replica's reason is its experiment's, as far as one reason goes.
     if (!id->empty()) {
-      // A replica's reason is its experiment's, as far as one reason goes.
       TRY(pattern, parse_id_pattern(*id));
-      request.set_id(to_string(pattern.experiment));
     }
     TRY(Connection connection, connect(Autostart::IfNeeded, context));
-    TRY(const pb::ShowReply reply, connection.show(request));
+    TRY(const pb::ShowReply reply, look_up(connection, id->empty() ? "" : to_string(pattern.experiment)));
     // Before its first place it has none yet.
     if (pattern.names_replicas() && !reply.replicas().empty()) TRY(replicas_named(reply, pattern));
     Why why = find_why(reply);

@@ -68,5 +68,14 @@ TEST_CASE("watched is the newest with processes") {
   CHECK(newest_running(live, "/here") == "3");
 }
 
+TEST_CASE("what is of another project is told with where it is from") {
+  pb::ExperimentInfo taken;
+  taken.set_id("7");
+  taken.set_project("toaster");
+  taken.set_project_dir("/elsewhere");
+  CHECK(of_another_project(taken, "/elsewhere").empty());
+  CHECK(of_another_project(taken, "/here") == "nothing was submitted from /here: this is the newest of all, 7 of project toaster in /elsewhere");
+}
+
 }  // namespace
 }  // namespace dtrain::cli

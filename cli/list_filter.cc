@@ -11,6 +11,7 @@
 #include "schema/ids.h"
 #include "schema/quote.h"
 #include "schema/shell_words.h"
+#include "schema/states.h"
 #include "schema/suggest.h"
 
 namespace dtrain::cli {
@@ -20,43 +21,42 @@ namespace {
 // LOST is of replicas alone.
 constexpr std::array kStates{State::Created,   State::Pending,    State::Building, State::Starting, State::Running, State::Stopping,
                              State::Suspended, State::Restarting, State::Finished, State::Failed,   State::Killed};
-
-std::vector<std::string_view> words_of(const auto& states) {
-  std::vector<std::string_view> words;
-  for (const State state : states) words.push_back(to_string(state));
-  return words;
-}
+// Whether it is over, nobody can tell.
+constexpr std::string_view kUnreadable = "UNREADABLE";
 
 }  // namespace
 
-bool ListFilter::names_ends() const { return std::ranges::any_of(states, is_terminal); }
+bool ListFilter::names_ends() const {
+  return std::ranges::any_of(states, [](const std::string& state) { return is_over(state) || state == kUnreadable; });
+}
 
 std::string ListFilter::text() const {
   std::string text;
   if (!user.empty()) text += " --user " + shell_quoted(user);
-  if (!states.empty()) text += fmt::format(" --state {}", fmt::join(words_of(states), ","));
+  if (!states.empty()) text += fmt::format(" --state {}", fmt::join(states, ","));
   return text;
 }
 
 std::vector<std::string> state_words() {
-  const std::vector<std::string_view> words = words_of(kStates);
-  return {words.begin(), words.end()};
+  std::vector<std::string> words;
+  for (const State state : kStates) words.emplace_back(to_string(state));
+  words.emplace_back(kUnreadable);
+  return words;
 }
 
-Result<std::vector<State>> parse_states(const std::string& words) {
-  std::vector<State> states;
-  const std::vector<std::string_view> known = words_of(kStates);
+Result<std::vector<std::string>> parse_states(const std::string& words) {
+  std::vector<std::string> states;
+  const std::vector<std::string> known = state_words();
   for (size_t at = 0; at <= words.size();) {
     const size_t end = std::min(words.find(',', at), words.size());
     std::string word = words.substr(at, end - at);
     at = end + 1;
     std::ranges::transform(word, word.begin(), [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
-    const auto found = std::ranges::find(known, word);
-    if (found != known.end()) {
-      states.push_back(kStates[static_cast<size_t>(found - known.begin())]);
+    if (std::ranges::find(known, word) != known.end()) {
+      states.push_back(std::move(word));
       continue;
     }
-    const std::string_view meant = nearest(word, known);
+    const std::string_view meant = nearest(word, {known.begin(), known.end()});
     return Error{Code::InvalidArgument,
                  fmt::format("--state: {} is no state of an experiment{}", word.empty() ? "an empty text" : in_quotes(as_utf8(word)),
                              meant.empty() ? "" : fmt::format("; did you mean {}?", meant)),
@@ -68,8 +68,7 @@ Result<std::vector<State>> parse_states(const std::string& words) {
 void keep_matching(const ListFilter& filter, pb::ListReply& reply) {
   if (filter.is_any()) return;
   const auto matches = [&](const pb::ExperimentInfo& info) {
-    const auto state = parse_state(info.state());
-    const bool in_state = filter.states.empty() || (state && std::ranges::find(filter.states, *state) != filter.states.end());
+    const bool in_state = filter.states.empty() || std::ranges::find(filter.states, info.state()) != filter.states.end();
     return in_state && (filter.user.empty() || info.user() == filter.user);
   };
   pb::ListReply kept;
@@ -89,7 +88,7 @@ std::string render_none_matching(const ListFilter& filter, bool all, bool of_pro
   if (!filter.user.empty()) text += fmt::format("{} of {}", of_project ? " and" : "", filter.user);
   const bool live_only = !all && filter.states.empty();
   text += filter.states.empty() ? (live_only ? " waits or runs" : " is there")
-                                : fmt::format(" is {}", fmt::join(words_of(filter.states), " or "));
+                                : fmt::format(" is {}", fmt::join(filter.states, " or "));
   if (live_only) text += fmt::format(". {} status -a{}{} looks at ended ones, too", called(), filter.text(), of_project ? " --project" : "");
   return text + "\n";
 }

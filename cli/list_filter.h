@@ -6,13 +6,12 @@
 
 #include "schema/dtrain.pb.h"
 #include "schema/result.h"
-#include "schema/states.h"
 
 namespace dtrain::cli {
 
 struct ListFilter {
-  std::string user;            // empty: whoever
-  std::vector<State> states;   // empty: any
+  std::string user;                  // empty: whoever
+  std::vector<std::string> states;   // as lists show them; empty: any
 
   bool is_any() const { return user.empty() && states.empty(); }
   bool names_ends() const;     // ended ones are asked for
@@ -22,8 +21,8 @@ struct ListFilter {
 
 std::vector<std::string> state_words();
 
-// "running,PENDING". InvalidArgument: one is none, with the nearest that is.
-Result<std::vector<State>> parse_states(const std::string& words);
+// "running,PENDING", as lists show them. InvalidArgument: one is none, with the nearest that is.
+Result<std::vector<std::string>> parse_states(const std::string& words);
 
 // Takes the others out. Of a set the whole counts, and its members stay with it.
 void keep_matching(const ListFilter& filter, pb::ListReply& reply);

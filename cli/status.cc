@@ -159,9 +159,12 @@ Result<int> status(const StatusOptions& options, const CommandContext& context) 
     return Error{Code::InvalidArgument, "--sort is for the members of a set",
                  "dtrain status SET --sort COLUMN, or dtrain compare"};
   }
-  if (!options.id.empty() && (options.user || options.states)) {
-    return Error{Code::InvalidArgument, fmt::format("{} is for the list of experiments", options.user ? "--user" : "--state"),
-                 fmt::format("dtrain status {} shows that one, whatever it is", options.id)};
+  const bool names_project = options.project && !parse_id_pattern(options.id).ok();
+  const char* const of_lists = options.user ? "--user" : options.states ? "--state" : options.project ? "--project" : nullptr;
+  if (!options.id.empty() && of_lists != nullptr) {
+    return Error{Code::InvalidArgument, fmt::format("{} is for the list of experiments", of_lists),
+                 names_project ? "--project takes no name: it is the project that you stand in"
+                               : fmt::format("dtrain status {} shows that one, whatever it is", options.id)};
   }
   const View view = view_of_stdout(options.long_form);
   if (options.id.empty()) return status_of_all(options, context, view);

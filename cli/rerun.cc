@@ -67,6 +67,14 @@ bool has_checkpoint(const fs::path& output) {
   return false;
 }
 
+bool may_write(const pb::ExperimentInfo& info) { return !is_over(info.state()) && info.state() != to_string(State::Suspended); }
+
+bool waits_for(const Spec& spec, const std::string& experiment) {
+  const auto id = parse_experiment_id(experiment);
+  const auto is_it = [&](const ExperimentId& awaited) { return id.ok() && (awaited == *id || awaited == id->set()); };
+  return std::ranges::any_of(spec.after, is_it) || std::ranges::any_of(spec.after_end, is_it);
+}
+
 // What can be told before anything starts. The rest the engine says.
 Status check_resumable(const pb::ShowReply& shown, const Spec& spec, const RerunOptions& options) {
   const pb::ExperimentInfo& before = shown.experiment();
@@ -74,6 +82,12 @@ Status check_resumable(const pb::ShowReply& shown, const Spec& spec, const Rerun
     return Error{Code::InvalidArgument,
                  fmt::format("{} is a set, and each of its members goes on by itself", before.id()),
                  fmt::format("dtrain rerun {}.1 --resume", before.id())};
+  }
+  if (may_write(before)) {
+    if (waits_for(spec, before.id())) return ok();   // what there will be to go on from can't be told yet
+    return Error{Code::FailedPrecondition,
+                 fmt::format("{} is {}, and may still write what this would go on from", before.id(), before.state()),
+                 fmt::format("dtrain rerun {0} --resume --after-end {0} begins when it is over; dtrain kill {0} ends it", before.id())};
   }
   if (!ran_here(shown)) return ok();
   const fs::path output = shown.output_dir();
@@ -121,7 +135,6 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
   }
   TRY(Spec spec, parse_spec(shown.spec_yaml(), parsing));
   if (options.resume) {
-    TRY(check_resumable(shown, spec, options));
     // First, so that the command line may say otherwise.
     parsing.set.insert(parsing.set.begin(), resuming(shown, spec));
     TRY(spec, parse_spec(shown.spec_yaml(), parsing));
@@ -130,6 +143,7 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
     TRY(spec.hosts, host_terms(*options.host));
   }
   TRY(put_awaited(options.awaited, spec));
+  if (options.resume) TRY(check_resumable(shown, spec, options));
   if (!options.name.empty()) spec.name = options.name;
   if (!options.note.empty()) spec.note = options.note;
   spec.suspend = begins_suspended(spec, parsing);

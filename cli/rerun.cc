@@ -21,6 +21,7 @@
 #include "cli/host_terms.h"
 #include "cli/idle_keys.h"
 #include "cli/remote.h"
+#include "cli/same_members.h"
 #include "cli/shown_spec.h"
 #include "cli/spec_source.h"
 #include "cli/submit.h"
@@ -127,6 +128,16 @@ std::pair<std::string, std::string> resuming(const pb::ShowReply& shown, const S
   return {"train.env", nlohmann::json(items).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
+// What is the same in all members now may be what told some of them apart.
+Status take_each_once(const pb::ShowReply& shown, Spec& spec) {
+  const uint64_t members = spec.member_count();
+  TRY(Spec before, parse_spec(shown.spec_yaml(), {}));
+  if (drop_repeated_members(before) > 0) return ok();   // it was meant
+  const uint64_t repeated = drop_repeated_members(spec);
+  if (repeated > 0) tell({fmt::format("{} of {} members would be the same as others now, and are left out", repeated, members)});
+  return ok();
+}
+
 // The Spec of what ran, with this command line's changes.
 Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& options) {
   TRY(ParseOptions parsing, parsing_of(shown, options.parameters, options.settings));
@@ -139,6 +150,7 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
     parsing.set.insert(parsing.set.begin(), resuming(shown, spec));
     TRY(spec, parse_spec(shown.spec_yaml(), parsing));
   }
+  TRY(take_each_once(shown, spec));
   if (options.host) {
     TRY(spec.hosts, host_terms(*options.host));
   }

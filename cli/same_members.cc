@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "schema/expand.h"
@@ -51,6 +53,24 @@ std::string same_members_warning(const Spec& spec) {
     }
   }
   return spec.combine == Combine::Zip && spec.is_set() ? same_rows_warning(spec, used) : "";
+}
+
+uint64_t drop_repeated_members(Spec& spec) {
+  const bool has_paths = std::ranges::any_of(spec.parameters, [](const Parameter& parameter) { return !parameter.path.empty(); });
+  if (spec.combine != Combine::Zip || has_paths) return 0;
+  const auto members = static_cast<uint32_t>(spec.member_count());
+  std::set<std::map<std::string, std::string>> rows;
+  std::vector<size_t> kept;
+  for (uint32_t member = 1; member <= members; ++member) {
+    if (rows.insert(member_parameters(spec, member)).second) kept.push_back(member - 1);
+  }
+  for (Parameter& parameter : spec.parameters) {
+    if (parameter.values.size() == 1) continue;
+    std::vector<std::string> values;
+    for (const size_t each : kept) values.push_back(parameter.values[each]);
+    parameter.values = std::move(values);
+  }
+  return members - kept.size();
 }
 
 }  // namespace dtrain::cli

@@ -11,4 +11,8 @@ namespace dtrain::cli {
 // first parameter that makes members with the same; empty when there is none.
 std::string same_members_warning(const Spec& spec);
 
+// Of a set whose lists go together, as those of one that was drawn: members that are like an earlier one go. How many
+// those were. Lists where one value belongs stay as they are.
+uint64_t drop_repeated_members(Spec& spec);
+
 }  // namespace dtrain::cli

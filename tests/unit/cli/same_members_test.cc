@@ -27,5 +27,18 @@ TEST_CASE("a program of one's own may use what its command does not show") {
   CHECK(same_members_warning(*spec) == "");
 }
 
+TEST_CASE("only where lists go together, members that are like earlier ones go") {
+  const auto left = [](const std::string& train, uint64_t dropped) {
+    Spec spec = parse_spec("project: p\ntrain: {run: x, " + train + "}\n", {}).value();
+    CHECK(drop_repeated_members(spec) == dropped);
+    return spec.member_count();
+  };
+  CHECK(left("parameters: {a: [1, 1, 2]}", 0) == 3);
+  CHECK(left("combine: zip, parameters: {a: [1, 1, 2], b: [3, 4, 4], c: 5}", 0) == 3);
+  CHECK(left("combine: zip, parameters: {a: [1, 1, 2, 1], b: [3, 4, 4, 3], c: 5}", 1) == 3);
+  CHECK(left("combine: zip, parameters: {a: [1, 1]}", 1) == 1);
+  CHECK(left("combine: zip, parameters: {a: [1, 1]}, resources: {cpus: [2, 2]}", 0) == 2);
+}
+
 }  // namespace
 }  // namespace dtrain::cli

@@ -21,11 +21,10 @@ namespace {
 // LOST is of replicas alone.
 constexpr std::array kStates{State::Created,   State::Pending,    State::Building, State::Starting, State::Running, State::Stopping,
                              State::Suspended, State::Restarting, State::Finished, State::Failed,   State::Killed};
-// Whether it is over, nobody can tell.
-constexpr std::string_view kUnreadable = "UNREADABLE";
 
 }  // namespace
 
+// Of what is unreadable nobody can tell whether it is over.
 bool ListFilter::names_ends() const {
   return std::ranges::any_of(states, [](const std::string& state) { return is_over(state) || state == kUnreadable; });
 }

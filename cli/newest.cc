@@ -69,7 +69,7 @@ std::string newest_running(const pb::ListReply& live, const std::string& project
 
 std::string of_another_project(const pb::ExperimentInfo& taken, const std::string& project_dir) {
   if (taken.project_dir() == project_dir) return "";
-  return fmt::format("nothing was submitted from {}: this is the newest of all, {} of project {} in {}", project_dir, taken.id(),
+  return fmt::format("nothing was submitted from {}: this is the newest that there is for you, {} of project {} in {}", project_dir, taken.id(),
                      taken.project(), taken.project_dir());
 }
 

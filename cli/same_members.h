@@ -12,7 +12,7 @@ namespace dtrain::cli {
 std::string same_members_warning(const Spec& spec);
 
 // Of a set whose lists go together, as those of one that was drawn: members that are like an earlier one go. How many
-// those were. Lists where one value belongs stay as they are.
+// those were. A set with lists where one value belongs stays as it is.
 uint64_t drop_repeated_members(Spec& spec);
 
 }  // namespace dtrain::cli

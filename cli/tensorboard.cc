@@ -28,7 +28,7 @@ bool may_show(const std::string& state) { return !is_over(state) && state != to_
 constexpr std::string_view kSays = "TensorBoard: ";
 constexpr size_t kSaidMaxBytes = 64 << 10;
 
-// What it waits for before it runs, told once; nothing of one that a training has beside it.
+// What it waits for before it runs.
 void say_what_it_waits_for(const pb::StateEvent& event) {
   const bool is_placed = event.state() != to_string(State::Pending) && event.state() != to_string(State::Building);
   if (is_placed || (event.reason().empty() && event.state() == to_string(State::Pending))) return;
@@ -36,7 +36,8 @@ void say_what_it_waits_for(const pb::StateEvent& event) {
 }
 
 // Waits until the replica has printed its address. Its own words where it ends before.
-Result<std::string> address_of(Connection& connection, const std::string& replica, const CommandContext& context) {
+// `tells`: what it waits for, too, which it has not long done.
+Result<std::string> address_of(Connection& connection, const std::string& replica, bool tells) {
   const std::string_view alone = ".train";   // all of an experiment
   pb::WatchRequest request;
   request.set_id(replica.ends_with(alone) ? replica.substr(0, replica.size() - alone.size()) : replica);
@@ -53,7 +54,7 @@ Result<std::string> address_of(Connection& connection, const std::string& replic
       if (item.has_state() && item.state().id() == request.id()) {
         ended = is_over(item.state().state());
         reason = item.state().reason();
-        if (!context.json) say_what_it_waits_for(item.state());
+        if (tells) say_what_it_waits_for(item.state());
       }
     }
     for (size_t at = said.find(kSays); at != std::string::npos; at = said.find(kSays, at + 1)) {
@@ -164,14 +165,16 @@ Result<int> tensorboard(const std::string& typed, const CommandContext& context)
   if (!other.empty()) {
     TRY(shown, look_up(connection, other));
   }
+  bool is_new = false;
   std::string replica = own_board(shown);
   if (replica.empty()) {
     TRY(replica, other_board(connection, shown.experiment().id()));
   }
   if (replica.empty()) {
     TRY(replica, start_board(connection, context, shown));
+    is_new = true;
   }
-  TRY(const std::string address, address_of(connection, replica, context));
+  TRY(const std::string address, address_of(connection, replica, is_new && !context.json));
   if (context.json) {
     fmt::print("{}", tensorboard_json(shown.experiment().id(), replica, address));
   } else {

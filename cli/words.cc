@@ -87,7 +87,7 @@ std::string state_cell(std::string_view state) {
   std::string_view symbol = "●";
   if (state == "CREATED") symbol = "○";
   if (state == "FINISHED") symbol = "✓";
-  if (state == "FAILED" || state == "KILLED" || state == "LOST" || state == "UNREADABLE") symbol = "✗";
+  if (state == "FAILED" || state == "KILLED" || state == "LOST" || state == kUnreadable) symbol = "✗";
   return fmt::format("{} {}", symbol, state);
 }
 

@@ -149,10 +149,10 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   if (experiment.spec().has_build()) {
     experiment.phase = Phase::Building;
     add_builds(turn, experiment);
-  } else {
-    experiment.phase = Phase::Placed;
+    return send_launch(turn, experiment, {experiment.id, experiment.build_attempt, true});
   }
-  send_launch(turn, experiment, launch_of(experiment.replicas.back()));
+  experiment.phase = Phase::Placed;
+  send_launch(turn, experiment, launch_of(decider(experiment)));
 }
 
 void launch_when_built(Turn& turn, Experiment& experiment) {

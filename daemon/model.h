@@ -25,9 +25,6 @@ namespace dtrain::daemon {
 
 using TimeMs = int64_t;  // CLOCK_BOOTTIME; an argument, never asked for here
 
-// Shown in place of a state for what the store has and this daemon can't read.
-inline constexpr std::string_view kUnreadable = "UNREADABLE";
-
 struct Gpu {
   int index = 0;
   std::string name;

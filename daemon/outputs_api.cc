@@ -142,7 +142,7 @@ Result<OutputsApi::Place> OutputsApi::own_place_of(const Access& access) const {
   if (found == scheduler_.model().experiments.end()) return has_no_part(access.of);
   const Experiment& experiment = found->second;
   const bool has_part = std::ranges::any_of(experiment.replicas, [&](const Replica& replica) {
-    return replica.attempt == access.of.attempt() && replica.seat.host == access.host && !is_gone(replica) &&
+    return !is_build(replica) && replica.attempt == access.of.attempt() && replica.seat.host == access.host && !is_gone(replica) &&
            replica.progress != Progress::None;
   });
   if (!has_part || experiment.submission->submission_id != access.of.submission()) return has_no_part(access.of);

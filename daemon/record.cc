@@ -243,7 +243,8 @@ Result<Experiment> read_record(const pb::ExperimentRecord& record, const Experim
   experiment.id = id;
   experiment.submission = std::move(submission);
   experiment.attempt = record.attempt();
-  experiment.build_attempt = record.build_attempt();
+  // Of a daemon that counted builds as attempts: numbers that it gave are not given again.
+  experiment.build_attempt = record.has_build_attempt() ? record.build_attempt() : record.attempt();
   experiment.phase = static_cast<Phase>(
       std::min<uint32_t>(record.phase(), static_cast<uint32_t>(Phase::Building)));
   experiment.stop_forced = record.stop_forced();

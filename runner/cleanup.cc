@@ -205,6 +205,7 @@ bool remove_launch(const LaunchDir& directory) {
     // Without the record nobody would know of the group.
     if (!removed.ok() && removed.error().code == Code::FailedPrecondition) return false;
     for (const ReplicaLaunch& replica : (*launch)->replicas) {
+      if (replica.id.role == Role::Build) continue;   // has none, and the number of a gang that may
       const auto submission = replica.env.find("DTRAIN_SUBMISSION");
       if (submission == replica.env.end()) continue;
       remove_mpi_files(mpi_directory(submission->second, replica.id.experiment, (*launch)->attempt), replica.id);

@@ -113,12 +113,13 @@ std::map<std::string, std::string> jax_env(const std::vector<Seat>& gang, const 
     ++processes;
   }
   INVARIANT(first != nullptr, "a gang has who decides");
-  const std::string count = std::to_string(processes), number = std::to_string(process);
+  const std::string count = std::to_string(processes), number = std::to_string(process), port = std::to_string(first->port);
   return {{"JAX_COORDINATOR_ADDRESS", endpoint(*first)},
+          {"JAX_COORDINATOR_PORT", port},
           {"JAX_NUM_PROCESSES", count},
           {"JAX_PROCESS_ID", number},
           {"COORDINATOR_ADDRESS", first->address},
-          {"COORDINATOR_PORT", std::to_string(first->port)},
+          {"COORDINATOR_PORT", port},
           {"NUM_PROCESSES", count},
           {"PROCESS_ID", number}};
 }

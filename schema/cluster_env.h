@@ -41,7 +41,7 @@ TensorflowTask tensorflow_task(const Spec& spec, const ReplicaId& replica);
 // init_process_group() and Lightning read, and PET_*, which torchrun does. A node is a replica: it sees its own GPUs
 // alone, counted from 0, whoever else is on its host. Where torchrun starts several processes in each, RANK is of
 // the first of them. For jax, whatever the number, what jax.distributed.initialize() is to be given, by the names of
-// Kubeflow's TrainJob (JAX_COORDINATOR_ADDRESS, HOST:PORT, which it reads by itself; JAX_NUM_PROCESSES, JAX_PROCESS_ID)
+// Kubeflow's TrainJob (JAX_COORDINATOR_ADDRESS, HOST:PORT, which it reads by itself; JAX_COORDINATOR_PORT, JAX_NUM_PROCESSES, JAX_PROCESS_ID)
 // and of its JAXJob (COORDINATOR_ADDRESS, the host alone; COORDINATOR_PORT, NUM_PROCESSES, PROCESS_ID).
 std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,
                                                const ReplicaId& replica);

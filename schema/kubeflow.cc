@@ -403,11 +403,10 @@ void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& probl
   put_fields(manifest, *kind);
   Missed missed;
   drop_unused(manifest, *kind, missed);
-  if (!missed.lacking.empty()) notes.push_back(fmt::format("not to be had here, and the program may need it: {}", fmt::join(missed.lacking, ", ")));
+  add_notes(missed, notes);
   if (const auto volume = std::ranges::find_if(missed.lacking, [](const std::string& what) { return what.starts_with("the volume "); }); volume != missed.lacking.end()) {
     notes.push_back(fmt::format("where hosts have such a volume by a path, --set 'train.mounts=[PATH:{}]' says so", volume->substr(volume->rfind(' ') + 1)));
   }
-  if (!missed.idle.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(missed.idle, ", ")));
   if (std::ranges::any_of(missed.idle, [](const std::string& what) { return what.starts_with("livenessProbe "); })) {
     notes.push_back("what hangs is found by its silence: --set 'train.failure-policy=[{silent-for: 30m, action: restart}]'");
   }

@@ -41,17 +41,19 @@ std::vector<YamlNode> without_lists(std::vector<YamlNode> documents) {
   return out;
 }
 
+// Nothing with a problem.
+std::optional<YamlNode> in_version_one(YamlNode document, Problems& problems, std::vector<std::string>& notes) {
+  if (is_manifest(document) && is_train_job(document)) rewrite_train_job(document, problems, notes);
+  return problems.empty() ? std::optional(std::move(document)) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problems& problems, std::vector<std::string>& notes,
                                         std::map<std::string, std::string>& secrets) {
   documents = without_lists(std::move(documents));
-  for (YamlNode& document : documents) {
-    if (is_manifest(document) && is_train_job(document)) rewrite_train_job(document, problems, notes);
-  }
-  if (!problems.empty()) return std::nullopt;
   if (documents.empty()) return YamlNode();
-  if (documents.size() == 1) return std::move(documents.front());
+  if (documents.size() == 1) return in_version_one(std::move(documents.front()), problems, notes);
   const auto no_manifest = std::ranges::find_if_not(documents, is_manifest);
   if (no_manifest != documents.end()) {
     problems.add(std::max(no_manifest->place, documents[1].place), "", "a second document starts here; a file holds one");
@@ -60,7 +62,7 @@ std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problem
   std::vector<YamlNode> jobs, others, config_maps, of_secrets;
   for (YamlNode& document : documents) {
     const std::string kind = kind_of(document);
-    (manifest_kind(kind) ? jobs : kind == "ConfigMap" ? config_maps : kind == "Secret" ? of_secrets : others).push_back(std::move(document));
+    (manifest_kind(kind) || is_train_job(document) ? jobs : kind == "ConfigMap" ? config_maps : kind == "Secret" ? of_secrets : others).push_back(std::move(document));
   }
   for (size_t i = 1; i < jobs.size(); ++i) {
     problems.add(jobs[i].place, "",
@@ -69,6 +71,12 @@ std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problem
                              shown(jobs[i]), shown(jobs[0]), jobs[0].place.line));
   }
   if (jobs.size() > 1) return std::nullopt;
+  const std::string job = jobs.empty() ? "" : shown(jobs[0]);
+  if (!jobs.empty()) {
+    auto rewritten = in_version_one(std::move(jobs[0]), problems, notes);
+    if (!rewritten) return std::nullopt;
+    jobs[0] = std::move(*rewritten);
+  }
   TakenOfFile taken = jobs.empty() ? TakenOfFile() : put_config_maps(config_maps, of_secrets, jobs[0], problems);
   secrets = std::move(taken.values);
   std::erase_if(config_maps, [&](const YamlNode& other) { return taken.config_maps.contains(name_of(other)); });
@@ -84,7 +92,7 @@ std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problem
     problems.add(others.front().place, "", fmt::format("none of {} is a {}{}", fmt::join(words, ", "), kJobKinds, advice));
     return std::nullopt;
   }
-  if (!words.empty()) notes.push_back(fmt::format("of this file {} is what runs; without Kubernetes these do nothing: {}", shown(jobs[0]), fmt::join(words, ", ")));
+  if (!words.empty()) notes.push_back(fmt::format("of this file {} is what runs; without Kubernetes these do nothing: {}", job, fmt::join(words, ", ")));
   return std::move(jobs[0]);
 }
 

@@ -1,6 +1,7 @@
 #include "schema/kubeflow_keys.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -343,13 +344,22 @@ bool is_gpu_resource(std::string_view name) {
          name.starts_with("gpu.intel.com/");
 }
 
-void drop_unused(YamlNode& manifest, ManifestKind kind, Missed& missed) {
+void drop_bookkeeping(YamlNode& manifest) {
   drop_nulls(manifest);
-  Dropper dropper(missed);
   std::erase_if(manifest.entries, [](const YamlEntry& entry) { return entry.key == "status"; });
   if (YamlNode* metadata = manifest.find("metadata")) {
     std::erase_if(metadata->entries, [](const YamlEntry& entry) { return entry.key != "name" && entry.key != "generateName"; });
   }
+}
+
+void add_notes(const Missed& missed, std::vector<std::string>& notes) {
+  if (!missed.lacking.empty()) notes.push_back(fmt::format("not to be had here, and the program may need it: {}", fmt::join(missed.lacking, ", ")));
+  if (!missed.idle.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(missed.idle, ", ")));
+}
+
+void drop_unused(YamlNode& manifest, ManifestKind kind, Missed& missed) {
+  drop_bookkeeping(manifest);
+  Dropper dropper(missed);
   YamlNode* const spec = manifest.find("spec");
   dropper.drop(spec, kJobMissed, kJobSilent);
   dropper.drop(below(spec, "runPolicy"), kPolicyMissed, kPolicySilent);

@@ -23,7 +23,7 @@ std::string_view word_of_kind(ManifestKind kind);   // "TFJob"
 std::string_view advice_about(std::string_view kind);
 
 // A TrainJob's, once the spec's keys are out that are not Read. Lacking: its program may need it; Idle: it says where and how it
-// is to run; Silent: bookkeeping.
+// is to run; Silent: bookkeeping, which nobody misses.
 enum class TrainJobKey { Read, Lacking, Idle, Silent };
 TrainJobKey train_job_key(std::string_view key);
 const Shape& train_job_shape();
@@ -45,6 +45,10 @@ struct Missed {
   std::vector<std::string> lacking;   // what its program may need: volumes, variables, files that others make
 };
 void drop_unused(YamlNode& manifest, ManifestKind kind, Missed& missed);
+// What is null, the status, and all of the metadata but the name.
+void drop_bookkeeping(YamlNode& manifest);
+// A sentence about each kind of what was dropped.
+void add_notes(const Missed& missed, std::vector<std::string>& notes);
 
 // terminationGracePeriodSeconds where nothing is said.
 inline constexpr int kKubernetesGraceSeconds = 30;

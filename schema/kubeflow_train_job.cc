@@ -27,22 +27,28 @@ constexpr Runtime kRuntimes[] = {{"torch", ManifestKind::PytorchJob},
                                  {"mlx", ManifestKind::MpiJob},
                                  {"mpi", ManifestKind::MpiJob}};
 
-void drop_nulls_of(YamlNode* map) {
-  if (map != nullptr) std::erase_if(map->entries, [](const YamlEntry& entry) { return entry.value.kind == YamlNode::Kind::Null; });
+// By the first of its words that begins so: torchtune-llama is of torch.
+std::optional<ManifestKind> kind_of_runtime(std::string_view name) {
+  while (true) {
+    const auto found = std::ranges::find_if(kRuntimes, [&](const Runtime& one) { return name.starts_with(one.word); });
+    if (found != std::end(kRuntimes)) return found->kind;
+    const size_t dash = name.find('-');
+    if (dash == std::string_view::npos) return std::nullopt;
+    name.remove_prefix(dash + 1);
+  }
 }
 
 // Takes out of the spec what only a cluster has a use for.
 void drop_unused_of(YamlNode& spec, std::vector<std::string>& notes) {
-  std::vector<std::string> lacking, idle;
+  Missed missed;
   std::erase_if(spec.entries, [&](const YamlEntry& entry) {
     const TrainJobKey what = train_job_key(entry.key);
     if (what == TrainJobKey::Read) return false;
-    if (what == TrainJobKey::Lacking) lacking.push_back(fmt::format("{} (line {})", entry.key, entry.place.line));
-    if (what == TrainJobKey::Idle) idle.push_back(fmt::format("{} (line {})", entry.key, entry.place.line));
+    if (what == TrainJobKey::Lacking) missed.lacking.push_back(fmt::format("{} (line {})", entry.key, entry.place.line));
+    if (what == TrainJobKey::Idle) missed.idle.push_back(fmt::format("{} (line {})", entry.key, entry.place.line));
     return true;
   });
-  if (!lacking.empty()) notes.push_back(fmt::format("not to be had here, and the program may need it: {}", fmt::join(lacking, ", ")));
-  if (!idle.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(idle, ", ")));
+  add_notes(missed, notes);
 }
 
 class Rewriting {
@@ -52,7 +58,7 @@ class Rewriting {
   YamlNode job() const {
     YamlNode spec = map_at(spec_.place);
     for (const char* key : {"suspend", "activeDeadlineSeconds"}) copy(&spec_, key, spec, key);
-    put_at(spec, "backoffLimit", scalar_at(spec_.place, "0"));   // nothing starts again but what its runtime says
+    put_at(spec, "backoffLimit", scalar_at(spec_.place, "6"));   // of a Job, where its runtime says nothing
     const char* const processes = kind_ == ManifestKind::PytorchJob ? "nprocPerNode" : "slotsPerWorker";
     if (kind_ != ManifestKind::JaxJob) copy(trainer_, "numProcPerNode", spec, processes);
     YamlNode roles = map_at(spec_.place);
@@ -92,7 +98,7 @@ class Rewriting {
     put_at(pod, "containers", std::move(containers));
     put_at(pod_template, "spec", std::move(pod));
     put_at(out, "replicas", scalar_at(place, replicas));
-    put_at(out, "restartPolicy", scalar_at(place, "Never", false));
+    put_at(out, "restartPolicy", scalar_at(place, "OnFailure", false));   // of a JobSet's pods, likewise
     put_at(out, "template", std::move(pod_template));
     return out;
   }
@@ -108,32 +114,31 @@ class Rewriting {
 bool is_train_job(const YamlNode& document) { return scalar_text(document.find("kind")) == "TrainJob"; }
 
 void rewrite_train_job(YamlNode& manifest, Problems& problems, std::vector<std::string>& notes) {
-  std::erase_if(manifest.entries, [](const YamlEntry& entry) { return entry.key == "status"; });
-  if (YamlNode* const metadata = manifest.find("metadata")) {
-    std::erase_if(metadata->entries, [](const YamlEntry& entry) { return entry.key != "name" && entry.key != "generateName"; });
-  }
+  drop_bookkeeping(manifest);
   YamlNode* const spec = manifest.find("spec");
-  if (spec != nullptr) {
-    drop_nulls_of(spec);
-    drop_nulls_of(spec->find("trainer"));
-    drop_unused_of(*spec, notes);
-  }
+  if (spec != nullptr) drop_unused_of(*spec, notes);
   const size_t before = problems.size();
   check_tree(manifest, train_job_shape(), problems);
   if (problems.size() > before) return;
   const YamlNode& name = *spec->find("runtimeRef")->find("name");
-  const auto found = std::ranges::find_if(kRuntimes, [&](const Runtime& one) { return name.text.find(one.word) != std::string::npos; });
-  if (found == std::end(kRuntimes)) {
+  const auto kind = kind_of_runtime(name.text);
+  if (!kind) {
     problems.add(name.place, "spec.runtimeRef.name",
-                 fmt::format("got {}, expected a name with torch, jax, deepspeed, mlx or mpi in it; what another runtime does is known to its "
+                 fmt::format("got {}, expected a name with a word that begins with torch, jax, deepspeed, mlx or mpi; what another runtime does is known to its "
                              "cluster alone: write it as a PyTorchJob, or as a dtrain.yml",
                              in_quotes(name.text)));
     return;
   }
+  const YamlNode* const processes = value_of(spec->find("trainer"), "numProcPerNode");
+  if (processes != nullptr && *kind == ManifestKind::MpiJob && !parse_processes(processes->text)) {
+    problems.add(processes->place, "spec.trainer.numProcPerNode", fmt::format("got {}, expected a whole number from 1 to 1024: ranks of MPI are counted", in_quotes(processes->text)));
+    return;
+  }
+  if (processes != nullptr && *kind == ManifestKind::JaxJob) notes.push_back("numProcPerNode changes nothing: JAX has one process in a node, with all of its GPUs");
   const bool has_image = value_of(spec->find("trainer"), "image") != nullptr;
   notes.push_back(fmt::format("of the runtime {}, which is the cluster's, nothing is known but its name: this runs as {} {} would{}", in_quotes(name.text),
-                              found->kind == ManifestKind::MpiJob ? "an" : "a", word_of_kind(found->kind), has_image ? "" : ", and in no image"));
-  manifest = Rewriting(manifest, found->kind).job();
+                              *kind == ManifestKind::MpiJob ? "an" : "a", word_of_kind(*kind), has_image ? "" : ", and in no image"));
+  manifest = Rewriting(manifest, *kind).job();
 }
 
 }  // namespace dtrain

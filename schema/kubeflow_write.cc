@@ -215,6 +215,9 @@ class Job {
       out_.notes.push_back(fmt::format("its secrets: kubectl create secret generic {}{}", name_, keys));
     }
     if (has_dynamic_workers()) out_.notes.push_back("enableDynamicWorker: to a Worker TF_CONFIG names itself and the PS alone there");
+    if (kind_ == ManifestKind::JaxJob) {
+      out_.notes.push_back("a JAXJob tells COORDINATOR_ADDRESS, COORDINATOR_PORT, NUM_PROCESSES and PROCESS_ID, and not their names with JAX_");
+    }
     if (kind_ == ManifestKind::JaxJob && spec_.completion != Completion::AllWorkers && spec_.is_distributed()) {
       out_.notes.push_back("there the job ends well when all workers have, not with the first of them");
     }

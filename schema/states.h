@@ -24,6 +24,8 @@ enum class State {
 };
 
 std::string_view to_string(State state);  // "RUNNING"
+// In place of a state: the store has it, and this daemon can't read it.
+inline constexpr std::string_view kUnreadable = "UNREADABLE";
 std::optional<State> parse_state(std::string_view word);
 
 constexpr bool is_terminal(State state) {

@@ -35,6 +35,16 @@ train:
   REQUIRE(setrlimit(RLIMIT_FSIZE, &size) == 0);
 }
 
+TEST_CASE("JAX's processes are told where the first one is, and which they are") {
+  Cluster cluster;
+  const Output output = cluster.run({"train", "--framework", "jax", "--workers", "2", "--cpus", "0.1", "--mem", "32MiB", "--",
+                                     "echo $PROCESS_ID of $JAX_NUM_PROCESSES, $([ $JAX_COORDINATOR_ADDRESS = $COORDINATOR_ADDRESS:$COORDINATOR_PORT ] && echo one place)"},
+                                    cluster.project("jax", {{"x", ""}}));
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK_MESSAGE(says(output, "0 of 2, one place\n"), output.all());
+  CHECK_MESSAGE(says(output, "1 of 2, one place\n"), output.all());
+}
+
 TEST_CASE("without a file: roles and resources as options, and --save writes the file down") {
   Cluster cluster;
   fs::path project = cluster.project("plain", {{"go.sh", "echo $DTRAIN_REPLICA is there\n"}});

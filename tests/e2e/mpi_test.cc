@@ -134,6 +134,20 @@ TEST_CASE("mpirun finds its way into workers whose home has a space in its path"
   }
 }
 
+// What is cleaned up after the build has the number of the launch that it was for.
+TEST_CASE("ranks start after a build of their environment") {
+  for (const std::string& mpirun : mpiruns()) {
+    CAPTURE(mpirun);
+    Cluster cluster;
+    const std::string build = (cluster.home() / "runner/launches/1.build@1").string();
+    const std::string run = "while [ -e " + build + " ]; do sleep 0.01; done; " + mpirun + " sh here.sh";
+    const fs::path project = cluster.project("p", {{"dtrain.yml", yaml(run, "  install: ['true']\n")}, {"here.sh", "echo ran $OMPI_COMM_WORLD_RANK$PMI_RANK\n"}});
+    const Output output = cluster.run({"train"}, project, std::chrono::seconds{120});
+    CHECK_MESSAGE(output.code == 0, output.all());
+    CHECK(ran(output) == std::multiset<std::string>{"0", "1", "2", "3"});
+  }
+}
+
 TEST_CASE("a rank that fails fails the experiment, with its code, and nobody is left") {
   if (mpiruns().empty()) return say_skipped("neither Open MPI nor MPICH is installed");
   Cluster cluster;

@@ -101,6 +101,7 @@ TEST_CASE("a TensorBoard shows an experiment while it runs, and another one when
   const std::string again = address_of(cluster, "1");
   CHECK(ask(again, "data/plugin/scalars/tags", "loss").find("loss") != std::string::npos);
   CHECK(address_of(cluster, "1") == again);
+  CHECK(cluster.run({"tensorboard", "1"}).err.find(" is ") == std::string::npos);   // what it once waited for
   CHECK(address_of(cluster, "2") == again);   // what shows another one is not shown itself
   CHECK(facts(cluster.run({"status", "2", "--json"}))["name"] == "TensorBoard of 1");
   CHECK(cluster.run({"kill", "2"}).code == 0);

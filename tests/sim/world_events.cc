@@ -22,7 +22,8 @@ Framework World::random_framework() {
   if (chance(40)) return Framework::Tensorflow;
   if (chance(50)) return Framework::Command;
   if (chance(50)) return Framework::Engine;
-  return chance(50) ? Framework::Pytorch : Framework::Mpi;
+  if (!chance(50)) return Framework::Mpi;
+  return steps_ % 2 == 0 ? Framework::Jax : Framework::Pytorch;
 }
 
 Spec World::random_spec() {

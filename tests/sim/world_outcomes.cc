@@ -17,7 +17,7 @@ bool succeeded(const Replica& replica) {
 // Ranks of one communicator wait for ever for one that is gone. Who asks a parameter server, and the
 // server, can do without one that comes back.
 bool needs_each_other(const Spec& spec, Role role) {
-  const bool all_reduce = spec.framework == Framework::Pytorch || spec.framework == Framework::Mpi ||
+  const bool all_reduce = spec.framework == Framework::Pytorch || spec.framework == Framework::Jax || spec.framework == Framework::Mpi ||
                           (spec.framework == Framework::Tensorflow && !spec.role(Role::Ps));
   const bool in_step = spec.framework == Framework::Engine && spec.engine.in_step;
   return all_reduce || (in_step && role != Role::Ps);

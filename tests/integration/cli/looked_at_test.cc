@@ -23,7 +23,7 @@ TEST_CASE("a command without an ID says where it takes what is of another projec
     CHECK_MESSAGE(output.code == 0, output.all());
     return output.err;
   };
-  const std::string note = "Note: nothing was submitted from /: this is the newest of all, 5 of project toaster in /elsewhere\n";
+  const std::string note = "Note: nothing was submitted from /: this is the newest that there is for you, 5 of project toaster in /elsewhere\n";
   CHECK(said({"why"}) == note);
   CHECK(said({"compare"}) == note);
   CHECK(said({"why", "--json"}) == note);

@@ -56,6 +56,7 @@ TEST_CASE("everything committed is there for the next daemon") {
     REQUIRE((*store)->add_submission(submission("b"), {}).ok());
     experiment.id = {1, 0};
     experiment.attempt = 3;
+    experiment.build_attempt = 2;
     experiment.phase = Phase::Go;
     experiment.stop_forced = true;
     Replica replica;
@@ -95,6 +96,7 @@ TEST_CASE("everything committed is there for the next daemon") {
   const auto loaded = from_record((*rows)[0].record, (*rows)[0].id, *stored, 10'000, "boot-a");
   REQUIRE(loaded.ok());
   CHECK(loaded->attempt == 3);
+  CHECK(loaded->build_attempt == 2);
   CHECK(loaded->phase == Phase::Go);
   CHECK(loaded->stop_forced);
   REQUIRE(loaded->replicas.size() == 1);
@@ -108,6 +110,13 @@ TEST_CASE("everything committed is there for the next daemon") {
   const auto rebooted = from_record((*rows)[0].record, (*rows)[0].id, *stored, 100, "boot-b");
   REQUIRE(rebooted.ok());
   CHECK(rebooted->outcome->at_ms == 100 - 4'000);
+
+  // Of a daemon that counted builds as attempts: 3 may have been a build's.
+  pb::ExperimentRecord older = (*rows)[0].record;
+  older.clear_build_attempt();
+  const auto of_older = from_record(older, (*rows)[0].id, *stored, 10'000, "boot-a");
+  REQUIRE(of_older.ok());
+  CHECK(of_older->build_attempt == 3);
 
   const auto events = (*store)->events(1);
   REQUIRE(events.ok());

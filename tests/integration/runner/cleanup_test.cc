@@ -144,6 +144,49 @@ TEST_CASE("an environment is used by whose python lies in it, whatever variables
   CHECK(!fs::exists(unused));
 }
 
+// Builds have numbers of their own, and what they were for may have the same one, and run by now.
+TEST_CASE("what MPI needs goes with the gang's launch, and not with that of its builds") {
+  const test::TemporaryFolder folder;
+  LaunchSite site;
+  site.home = folder.path();
+  const ExperimentId experiment{4, 0};
+  const std::string submission = folder.path().string();   // nobody else's
+  const std::string directory = mpi_directory(submission, experiment, 1);
+  fs::create_directory_symlink(folder.path(), directory);
+  const auto remove = [&](Role role) {
+    LaunchRecord launch;
+    launch.experiment = experiment;
+    launch.attempt = 1;
+    ReplicaLaunch& replica = launch.replicas.emplace_back();
+    replica.id = {experiment, role, 0};
+    replica.attempt = 1;
+    replica.argv = {"true"};
+    replica.env = {{"DTRAIN_SUBMISSION", submission}};
+    const LaunchDir made(site.launches() / to_string(launch_of(replica.id, 1)));
+    fs::create_directories(made.path());
+    REQUIRE(made.write_launch(launch).ok());
+    CHECK(remove_launch(made));
+    CHECK(!fs::exists(made.path()));
+  };
+  remove(Role::Build);
+  CHECK(fs::is_symlink(directory));
+  remove(Role::Launcher);
+  CHECK(!fs::is_symlink(directory));
+}
+
+TEST_CASE("places of builds are of their launches") {
+  const test::TemporaryFolder folder;
+  LaunchSite site;
+  site.home = folder.path();
+  const fs::path gang = site.work() / "4.train@1", build = site.work() / "4.build@1";
+  for (const fs::path& place : {gang, build}) fs::create_directories(place);
+  const LaunchDir of_builds(site.launches() / "4.build@1");
+  fs::create_directories(of_builds.path());
+  CHECK(remove_unprepared(site, of_builds));
+  CHECK(!fs::exists(build));
+  CHECK(fs::exists(gang));
+}
+
 TEST_CASE("while a launch can't be read, no tree goes") {
   const test::TemporaryFolder folder;
   LaunchSite site;

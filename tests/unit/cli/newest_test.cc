@@ -74,7 +74,7 @@ TEST_CASE("what is of another project is told with where it is from") {
   taken.set_project("toaster");
   taken.set_project_dir("/elsewhere");
   CHECK(of_another_project(taken, "/elsewhere").empty());
-  CHECK(of_another_project(taken, "/here") == "nothing was submitted from /here: this is the newest of all, 7 of project toaster in /elsewhere");
+  CHECK(of_another_project(taken, "/here") == "nothing was submitted from /here: this is the newest that there is for you, 7 of project toaster in /elsewhere");
 }
 
 }  // namespace

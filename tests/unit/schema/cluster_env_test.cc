@@ -122,6 +122,7 @@ TEST_CASE("JAX's processes are told their numbers, and where the first one is, i
   const std::vector<Seat> gang = seat(spec, "fd00::1");
   const auto env = cluster_env(spec, gang, *parse_replica_id("4.worker.2"));
   CHECK(env == std::map<std::string, std::string>{{"JAX_COORDINATOR_ADDRESS", "[fd00::1]:20000"},
+                                                  {"JAX_COORDINATOR_PORT", "20000"},
                                                   {"JAX_NUM_PROCESSES", "3"},
                                                   {"JAX_PROCESS_ID", "2"},
                                                   {"COORDINATOR_ADDRESS", "fd00::1"},

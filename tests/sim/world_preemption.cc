@@ -55,7 +55,11 @@ World::Favours World::favours_before(const std::vector<ExperimentId>& waited) co
   const Experiment& first = model_->experiments.at(waited.front());
   const auto giving = model_->giving_way.find(first.id);
   if (first.regrows || giving == model_->giving_way.end()) return favours;
-  const std::set<ExperimentId> gone(giving->second.begin(), giving->second.end());
+  // Of one with a host that is away nobody knows when it ends.
+  std::set<ExperimentId> gone;
+  for (const ExperimentId& id : giving->second) {
+    if (can_be_stopped(*model_, model_->experiments.at(id))) gone.insert(id);
+  }
   const LeastGang least(first.spec());
   FreeHosts free;
   for (const auto& [id, each] : model_->free.all()) free.put(each);

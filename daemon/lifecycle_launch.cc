@@ -133,6 +133,7 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   experiment.wait_reason.clear();
   experiment.silence_due_ms = 0;
   experiment.silence_confirmed = false;
+  experiment.placed_after = experiment.start_failures;
   show_missing(turn, experiment, seats);
   experiment.regrows = false;
   experiment.gave_way_to.reset();

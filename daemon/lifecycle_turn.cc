@@ -108,7 +108,9 @@ bool has_not_begun(State state) {
 void show_hidden(const Experiment& experiment, const Turn::Before& before, Effects& effects) {
   const auto was_hidden = [](State state) { return state == State::Building || state == State::Starting; };
   const auto say = [&](const std::optional<ReplicaId>& replica, State state) {
-    effects.notify.push_back({experiment.id, replica, state, "", std::nullopt, experiment.attempt});
+    const bool of_build = replica && replica->role == Role::Build;
+    const uint32_t attempt = of_build ? experiment.build_attempt : experiment.attempt;
+    effects.notify.push_back({experiment.id, replica, state, "", std::nullopt, attempt});
   };
   if (was_hidden(before.state) && !experiment.is_shared()) say(std::nullopt, before.state);
   for (const auto& [id, state] : before.replicas) {
@@ -142,7 +144,7 @@ void show(const Model& model, const Experiment& experiment, const Turn::Before& 
   StateChange change{experiment.id, std::nullopt, now, reason_of(model, experiment, before.notice),
                      exit_code_of(experiment), experiment.attempt};
   if (experiment.outcome) change.printer = experiment.outcome->printer;
-  const bool was_hidden = !is_shown_try(before.start_failures) && has_not_begun(before.state);
+  const bool was_hidden = !is_shown_try(before.failed_before) && has_not_begun(before.state);
   const bool hidden = was_hidden && has_not_begun(now);
   if (was_hidden && !hidden) show_hidden(experiment, before, effects);
   const bool changed = before.state != now && !hidden && !experiment.is_shared();   // its name is the set's
@@ -317,7 +319,8 @@ Experiment* Turn::touch(const ExperimentId& named) {
   }
   Before before;
   before.state = state_of(experiment);
-  before.start_failures = experiment.start_failures;
+  const bool has_place = experiment.phase != Phase::None && experiment.phase != Phase::Ending;
+  before.failed_before = has_place ? experiment.placed_after : experiment.start_failures;
   for (const Replica& replica : experiment.replicas) {
     before.replicas.emplace_back(replica.id, state_of(experiment, replica));
     before.seats_held.push_back(holds_seat(experiment, replica));

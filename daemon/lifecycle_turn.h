@@ -37,7 +37,7 @@ struct Turn {
   // ---- kept by touch() for finish()
   struct Before {
     State state;
-    uint32_t start_failures = 0;
+    uint32_t failed_before = 0;   // starts, before the one that it is about, or is in the middle of
     std::vector<std::pair<ReplicaId, State>> replicas;
     std::vector<bool> seats_held;
     bool save = true;             // false: looked at, and found as it was

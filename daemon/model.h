@@ -213,6 +213,7 @@ struct Experiment {
   std::vector<Replica> replicas;
   uint32_t restarts_used = 0;
   uint32_t start_failures = 0;     // in a row, ours; since all were last started
+  uint32_t placed_after = 0;       // so many, when it got the place that it has
   std::vector<HostId> excluded_hosts;   // where starts failed, or that a failure-policy blames; the latest is last
   Rare<std::map<HostId, std::string>> unfit_hosts;   // and what each lacks; none: no map either
   std::string wait_reason;         // why it was last not placed, or is restarted; not stored

@@ -205,6 +205,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
   record.set_held(experiment.held && experiment.attempt > 0);
   record.set_restarts_used(experiment.restarts_used);
   record.set_start_failures(experiment.start_failures);
+  record.set_placed_after(experiment.placed_after);
   for (const HostId& host : experiment.excluded_hosts) record.add_excluded_hosts(host.hex);
   if (experiment.unfit_hosts) {
     for (const auto& [host, lack] : *experiment.unfit_hosts) {
@@ -279,6 +280,7 @@ Result<Experiment> read_record(const pb::ExperimentRecord& record, const Experim
   experiment.held = record.held();
   experiment.restarts_used = record.restarts_used();
   experiment.start_failures = record.start_failures();
+  experiment.placed_after = record.placed_after();
   for (const auto& host : record.excluded_hosts()) experiment.excluded_hosts.push_back({host});
   if (record.unfit_hosts_size() > 0) {
     std::map<HostId, std::string> unfit;

@@ -56,7 +56,7 @@ bool same_facts(const Replica& a, const Replica& b) {
 bool same_facts(const Experiment& a, const Experiment& b) {
   return a.id == b.id && a.attempt == b.attempt && a.build_attempt == b.build_attempt && a.phase == b.phase && a.gave_way_to == b.gave_way_to &&
          a.stop_forced == b.stop_forced && a.suspended == b.suspended && a.over == b.over && a.outcome == b.outcome && a.failure == b.failure &&
-         a.restarts_used == b.restarts_used && a.start_failures == b.start_failures &&
+         a.restarts_used == b.restarts_used && a.start_failures == b.start_failures && a.placed_after == b.placed_after &&
          a.excluded_hosts == b.excluded_hosts && a.unfit_hosts == b.unfit_hosts && a.not_before_ms == b.not_before_ms &&
          a.run_since_ms == b.run_since_ms && a.started_unix_ms == b.started_unix_ms &&
          a.finished_unix_ms == b.finished_unix_ms &&

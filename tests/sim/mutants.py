@@ -256,7 +256,7 @@ MUTANTS = [
      "  if (std::ranges::any_of(experiment.replicas, is_away)) look_for_lost(turn);\n",
      "  (void)std::ranges::any_of(experiment.replicas, is_away);\n"),
     ("each start that fails is shown", TURN,
-     "  const bool was_hidden = !is_shown_try(before.start_failures) && has_not_begun(before.state);",
+     "  const bool was_hidden = !is_shown_try(before.failed_before) && has_not_begun(before.state);",
      "  const bool was_hidden = false;"),
     ("a try that was not shown and succeeds is shown from its end only", TURN,
      "  if (was_hidden && !hidden) show_hidden(experiment, before, effects);\n",

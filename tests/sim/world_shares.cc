@@ -104,6 +104,8 @@ void World::check_turns(const std::vector<ExperimentId>& in_turn, const Sizes& b
   const auto waits = std::ranges::find_if(in_turn, [&](const ExperimentId& id) { return is_queued(model_->experiments.at(id)); });
   if (waits == in_turn.end()) return;
   const Experiment& first = model_->experiments.at(*waits);
+  // So may a TensorBoard of a set have, which is of nobody's share.
+  if (std::ranges::any_of(model_->experiments, [&](const auto& other) { return other.second.gave_way_to == first.id; })) return;
   Supposition supposed(model_->free);
   for (auto behind = waits + 1; behind != in_turn.end(); ++behind) {
     const Experiment& other = model_->experiments.at(*behind);

@@ -90,8 +90,8 @@ using Event = std::variant<Submitted, KillWanted, SuspendWanted, HostConnected, 
 
 // ---- effects
 
-struct SendLaunch { HostId host; LaunchId launch; std::vector<ReplicaId> replicas; };
-struct SendStart { HostId host; LaunchId launch; };
+struct SendLaunch { HostId host; LaunchId id; std::vector<ReplicaId> replicas; };
+struct SendStart { HostId host; LaunchId id; };
 struct SendStop {
   HostId host;
   ExperimentId experiment;

@@ -116,7 +116,7 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
   for (auto& [which, launch] : again) {
     if (experiment->outcome || experiment->phase == Phase::Ending) break;
     launch.host = host;
-    launch.launch = which;
+    launch.id = which;
     turn.send(std::move(launch));
   }
   settle(turn, *experiment, false);

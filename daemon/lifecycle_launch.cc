@@ -98,7 +98,7 @@ void send_launch(Turn& turn, Experiment& experiment, const LaunchId& id) {
   }
   for (auto& [host, launch] : launches) {
     launch.host = host;
-    launch.launch = id;
+    launch.id = id;
     turn.send(std::move(launch));
   }
 }

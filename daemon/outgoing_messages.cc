@@ -30,9 +30,9 @@ pb::StateEvent to_message(const StateChange& change, uint64_t time_unix_ms) {
 
 pb::Start to_message(const SendStart& start) {
   pb::Start message;
-  message.set_experiment(to_string(start.launch.experiment));
-  message.set_attempt(start.launch.attempt);
-  message.set_of_builds(start.launch.of_builds);
+  message.set_experiment(to_string(start.id.experiment));
+  message.set_attempt(start.id.attempt);
+  message.set_of_builds(start.id.of_builds);
   return message;
 }
 
@@ -56,14 +56,14 @@ pb::Launch to_message(const SendLaunch& launch, const Experiment& experiment,
                       const SubmissionExtras* extras, const std::string& output_dir, const std::string& after_dir,
                       const OutputMark& output_mark, uint64_t spool_limit_bytes) {
   pb::Launch message;
-  message.set_experiment(to_string(launch.launch.experiment));
-  message.set_attempt(launch.launch.attempt);
+  message.set_experiment(to_string(launch.id.experiment));
+  message.set_attempt(launch.id.attempt);
   message.set_spec_yaml(experiment.submission->spec_yaml);
-  message.set_member(launch.launch.experiment.member);
+  message.set_member(launch.id.experiment.member);
   message.set_snapshot(experiment.submission->snapshot);
   // Builds know nothing of the gang, and it nothing of them.
   for (const Replica& replica : experiment.replicas) {
-    if (is_build(replica) == launch.launch.of_builds) *message.add_gang() = to_message(replica.seat);
+    if (is_build(replica) == launch.id.of_builds) *message.add_gang() = to_message(replica.seat);
     if (replica.id == launch.replicas.front()) {
       message.set_lease_ms(static_cast<uint64_t>(replica.lease_ms));
     }

@@ -56,9 +56,9 @@ void Scheduler::send_stops_of_killed() {
   std::vector<Send> later;
   for (Send& what : std::exchange(waiting_send_, {})) {
     if (const auto* launch = std::get_if<SendLaunch>(&what)) {
-      begins.insert(launch->launch);
+      begins.insert(launch->id);
     } else if (const auto* start = std::get_if<SendStart>(&what)) {
-      begins.insert(start->launch);
+      begins.insert(start->id);
     }
     const auto* stop = std::get_if<SendStop>(&what);
     const bool now = stop != nullptr && is_killed(stop->experiment) &&
@@ -105,9 +105,9 @@ void Scheduler::send(const Send& what) {
 
 void Scheduler::send_launch(const SendLaunch& launch) {
   const auto failed = [&](const std::string& why, bool ours) {
-    handle(LaunchFailed{launch.host, launch.launch, as_utf8(why), 0, ours});
+    handle(LaunchFailed{launch.host, launch.id, as_utf8(why), 0, ours});
   };
-  const ExperimentId& id = launch.launch.experiment;
+  const ExperimentId& id = launch.id.experiment;
   const auto found = model_.experiments.find(id);
   INVARIANT(found != model_.experiments.end(), "only a live experiment is launched");
   const auto folder = output_dir(id);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -80,7 +81,8 @@ class Dropper {
       return true;
     }
     const bool is_of_template = entry.key == "restartPolicy";   // that of the role counts, in Kubeflow too
-    add(entry.key == "initContainers" ? missed_.lacking : missed_.idle, is_of_template ? "a template's restartPolicy" : entry.key, entry.place.line);
+    const bool is_made_before = entry.key == "initContainers" || entry.key == "initializer";
+    add(is_made_before ? missed_.lacking : missed_.idle, is_of_template ? "a template's restartPolicy" : entry.key, entry.place.line);
     return true;
   }
   static void add(std::vector<std::string>& to, const std::string& name, int line) {
@@ -113,6 +115,15 @@ void drop_nulls(YamlNode& node) {
   });
   for (YamlEntry& entry : node.entries) drop_nulls(entry.value);
   for (YamlNode& item : node.items) drop_nulls(item);
+}
+
+// What is null, the status, and all of the metadata but the name.
+void drop_bookkeeping(YamlNode& manifest) {
+  drop_nulls(manifest);
+  std::erase_if(manifest.entries, [](const YamlEntry& entry) { return entry.key == "status"; });
+  if (YamlNode* metadata = manifest.find("metadata")) {
+    std::erase_if(metadata->entries, [](const YamlEntry& entry) { return entry.key != "name" && entry.key != "generateName"; });
+  }
 }
 
 // Asked of nobody but the parser: they need no pattern.
@@ -259,12 +270,6 @@ Shape train_job() {
 
 }  // namespace
 
-TrainJobKey train_job_key(std::string_view key) {
-  if (key == "initializer") return TrainJobKey::Lacking;
-  if (std::ranges::find(kTrainJobMissed, key) != kTrainJobMissed.end()) return TrainJobKey::Idle;
-  return std::ranges::find(kTrainJobSilent, key) != kTrainJobSilent.end() ? TrainJobKey::Silent : TrainJobKey::Read;
-}
-
 const Shape& train_job_shape() {
   static const Shape shape = map("a manifest", {{"apiVersion", text(kSomeText), "", true},
                                                 {"kind", text(kAnyText), "", true},
@@ -292,6 +297,12 @@ std::string_view word_of_kind(ManifestKind kind) {
       break;
   }
   return "MPIJob";
+}
+
+std::string in_small_letters(std::string_view word) {
+  std::string small(word);
+  for (char& letter : small) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return small;
 }
 
 std::string_view advice_about(std::string_view kind) {
@@ -344,17 +355,14 @@ bool is_gpu_resource(std::string_view name) {
          name.starts_with("gpu.intel.com/");
 }
 
-void drop_bookkeeping(YamlNode& manifest) {
-  drop_nulls(manifest);
-  std::erase_if(manifest.entries, [](const YamlEntry& entry) { return entry.key == "status"; });
-  if (YamlNode* metadata = manifest.find("metadata")) {
-    std::erase_if(metadata->entries, [](const YamlEntry& entry) { return entry.key != "name" && entry.key != "generateName"; });
-  }
-}
-
 void add_notes(const Missed& missed, std::vector<std::string>& notes) {
   if (!missed.lacking.empty()) notes.push_back(fmt::format("not to be had here, and the program may need it: {}", fmt::join(missed.lacking, ", ")));
   if (!missed.idle.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(missed.idle, ", ")));
+}
+
+void drop_unused_of_train_job(YamlNode& manifest, Missed& missed) {
+  drop_bookkeeping(manifest);
+  Dropper(missed).drop(manifest.find("spec"), kTrainJobMissed, kTrainJobSilent);
 }
 
 void drop_unused(YamlNode& manifest, ManifestKind kind, Missed& missed) {

@@ -18,15 +18,10 @@ inline constexpr std::string_view kJobKinds = "TFJob, PyTorchJob, JAXJob, MPIJob
 
 std::optional<ManifestKind> manifest_kind(std::string_view kind);
 std::string_view word_of_kind(ManifestKind kind);   // "TFJob"
+std::string in_small_letters(std::string_view word);
 
 // What does instead of a kind of Kubeflow's that is none of them, behind a message; empty: it is something else.
 std::string_view advice_about(std::string_view kind);
-
-// A TrainJob's, once the spec's keys are out that are not Read. Lacking: its program may need it; Idle: it says where and how it
-// is to run; Silent: bookkeeping, which nobody misses.
-enum class TrainJobKey { Read, Lacking, Idle, Silent };
-TrainJobKey train_job_key(std::string_view key);
-const Shape& train_job_shape();
 
 // Where a job of that kind has its roles, "tfReplicaSpecs", and the words for them.
 std::string_view replicas_key(ManifestKind kind);
@@ -34,6 +29,7 @@ const std::vector<std::string_view>& role_words(ManifestKind kind);
 
 // What is left of a manifest once unused keys are out. Built on first use, never changed.
 const Shape& manifest_shape(ManifestKind kind);
+const Shape& train_job_shape();
 
 // Whether a resource of that name is whole GPUs, or slices of them that count as one.
 bool is_gpu_resource(std::string_view name);
@@ -45,8 +41,7 @@ struct Missed {
   std::vector<std::string> lacking;   // what its program may need: volumes, variables, files that others make
 };
 void drop_unused(YamlNode& manifest, ManifestKind kind, Missed& missed);
-// What is null, the status, and all of the metadata but the name.
-void drop_bookkeeping(YamlNode& manifest);
+void drop_unused_of_train_job(YamlNode& manifest, Missed& missed);
 // A sentence about each kind of what was dropped.
 void add_notes(const Missed& missed, std::vector<std::string>& notes);
 

@@ -160,10 +160,8 @@ class Reader {
 
   // Kubeflow counts the replicas of a role from 0; dtrain's first worker is the master where nobody else is.
   PodNames names_of(std::string_view word) const {
-    PodNames names{job_, std::string(word), "0"};
-    for (char& letter : names.role) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    names.controller = fmt::format("{}-controller", word_of_kind(kind_));
-    for (char& letter : names.controller) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    PodNames names{job_, in_small_letters(word), "0"};
+    names.controller = in_small_letters(word_of_kind(kind_)) + "-controller";
     if (word == "Chief" || word == "Master") names.job_role = "master";
     if (word == "Chief" || word == "Master" || word == "Launcher") return names;
     const YamlNode* const roles = spec_.find(replicas_key(kind_));

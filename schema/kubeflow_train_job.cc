@@ -1,7 +1,6 @@
 #include "schema/kubeflow_train_job.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -36,19 +35,6 @@ std::optional<ManifestKind> kind_of_runtime(std::string_view name) {
     if (dash == std::string_view::npos) return std::nullopt;
     name.remove_prefix(dash + 1);
   }
-}
-
-// Takes out of the spec what only a cluster has a use for.
-void drop_unused_of(YamlNode& spec, std::vector<std::string>& notes) {
-  Missed missed;
-  std::erase_if(spec.entries, [&](const YamlEntry& entry) {
-    const TrainJobKey what = train_job_key(entry.key);
-    if (what == TrainJobKey::Read) return false;
-    if (what == TrainJobKey::Lacking) missed.lacking.push_back(fmt::format("{} (line {})", entry.key, entry.place.line));
-    if (what == TrainJobKey::Idle) missed.idle.push_back(fmt::format("{} (line {})", entry.key, entry.place.line));
-    return true;
-  });
-  add_notes(missed, notes);
 }
 
 class Rewriting {
@@ -114,12 +100,13 @@ class Rewriting {
 bool is_train_job(const YamlNode& document) { return scalar_text(document.find("kind")) == "TrainJob"; }
 
 void rewrite_train_job(YamlNode& manifest, Problems& problems, std::vector<std::string>& notes) {
-  drop_bookkeeping(manifest);
-  YamlNode* const spec = manifest.find("spec");
-  if (spec != nullptr) drop_unused_of(*spec, notes);
+  Missed missed;
+  drop_unused_of_train_job(manifest, missed);
+  add_notes(missed, notes);
   const size_t before = problems.size();
   check_tree(manifest, train_job_shape(), problems);
   if (problems.size() > before) return;
+  const YamlNode* const spec = manifest.find("spec");
   const YamlNode& name = *spec->find("runtimeRef")->find("name");
   const auto kind = kind_of_runtime(name.text);
   if (!kind) {

@@ -38,6 +38,12 @@ std::string policy_of(OnFailure rule) {
   return rule == OnFailure::Restart ? "OnFailure" : rule == OnFailure::RestartOnSignal ? "ExitCode" : "Never";
 }
 
+// The master is one of the workers where it is like them.
+bool is_like(const RoleSpec& master, const RoleSpec* worker) {
+  return worker == nullptr || (master.resources == worker->resources && master.run == worker->run &&
+                               policy_of(master.on_failure) == policy_of(worker->on_failure));
+}
+
 int64_t whole_seconds(int64_t ms) { return (ms + 999) / 1000; }
 
 // To a thousandth, which is as fine as they are counted there.
@@ -104,12 +110,6 @@ class Job {
   void add(std::string_view word, const RoleSpec* one, int count) {
     if (one != nullptr && count > 0) roles_.push_back({std::string(word), one, count});
   }
-  // The master is one of the workers where it is like them.
-  bool is_like(const RoleSpec& master, const RoleSpec* worker) const {
-    return worker == nullptr || (master.resources == worker->resources && master.run == worker->run &&
-                                 policy_of(master.on_failure) == policy_of(worker->on_failure));
-  }
-
   void choose_roles() {
     const RoleSpec& decider = spec_.decider();
     const RoleSpec* const worker = role(Role::Worker);
@@ -328,8 +328,7 @@ class Job {
   }
 
   ContainerSide side_of(const JobRole& one, const std::map<std::string, std::string>& texts) const {
-    ContainerSide side{{spec_.project, one.word, "0"}, spec_.framework, {}, {}};
-    for (char& letter : side.names.role) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    ContainerSide side{{spec_.project, in_small_letters(one.word), "0"}, spec_.framework, {}, {}};
     const bool is_numbered = one.word != "Chief" && one.word != "Master" && one.word != "Launcher";
     const bool from_master = one.word == "Worker" && !has("Chief") && !has("Master");
     if (is_numbered) side.names.index = from_master ? "$((${DTRAIN_REPLICA##*.}))" : "$((${DTRAIN_REPLICA##*.} - 1))";
@@ -445,10 +444,7 @@ class Job {
 };
 
 Status check_kind(const Spec& spec) {
-  const RoleSpec* const worker = spec.role(Role::Worker);
-  const RoleSpec& decider = spec.decider();
-  if (spec.framework == Framework::Jax && worker != nullptr &&
-      (worker->run != decider.run || worker->resources != decider.resources || policy_of(worker->on_failure) != policy_of(decider.on_failure))) {
+  if (spec.framework == Framework::Jax && !is_like(spec.decider(), spec.role(Role::Worker))) {
     return Error{Code::InvalidArgument, "the workers of a JAXJob are all alike, and here the master is another", "leave out 'master', or what it says"};
   }
   if (spec.framework == Framework::Engine) {

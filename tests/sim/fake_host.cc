@@ -155,7 +155,7 @@ void FakeHost::on_launch(const LaunchMessage& message) {
 // been under way for very long. Then nothing is started, and the next Hello asks again.
 void FakeHost::on_start(const daemon::SendStart& begin, TimeMs now) {
   bool too_late = false;
-  for_each(begin.launch, [&](const auto& fact, FakeReplica& replica) {
+  for_each(begin.id, [&](const auto& fact, FakeReplica& replica) {
     if (replica.stage != Stage::Prepared || replica.stopping) return;
     if (replica.lease_ms != 0 && now - contact_ms >= replica.lease_ms) {
       too_late = true;

@@ -62,7 +62,7 @@ std::string text_of(const Send& send) {
         constexpr const char* kNames[] = {"Launch", "Start", "Stop", "Forget"};
         std::string text =
             fmt::format("{} ", kNames[send.index()]);
-        if constexpr (requires { message.launch; }) text += to_string(message.launch);
+        if constexpr (requires { message.id; }) text += to_string(message.id);
         else text += to_string(message.experiment);
         return text;
       },
@@ -210,9 +210,9 @@ void World::end_turn() {
       return;
     }
     if (const auto* launch = std::get_if<SendLaunch>(&message); launch && !calm_ && one_in(300)) {
-      note("a Launch of {} can't be sent", to_string(launch->launch));
+      note("a Launch of {} can't be sent", to_string(launch->id));
       counts_.add(Seen::LaunchUnsent);
-      happen(LaunchFailed{launch->host, launch->launch, "no folder", 0, true});
+      happen(LaunchFailed{launch->host, launch->id, "no folder", 0, true});
       continue;
     }
     deliver(message);
@@ -273,9 +273,9 @@ void World::deliver(const Send& send) {
     if (!host.at_daemon->runner_open) continue;  // into a pipe that nobody reads
     std::deque<ToRunner>& down = host.at_daemon->down;
     if (const auto* launch = std::get_if<SendLaunch>(&send)) {
-      const Experiment& experiment = model_->experiments.at(launch->launch.experiment);
+      const Experiment& experiment = model_->experiments.at(launch->id.experiment);
       LaunchMessage message{
-          launch->launch, experiment.spec().stop_grace_ms,
+          launch->id, experiment.spec().stop_grace_ms,
           !experiment.spec().data.empty(), {}};
       for (const Replica& replica : experiment.replicas) {
         const auto& named = launch->replicas;

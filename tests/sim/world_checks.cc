@@ -335,7 +335,7 @@ void World::check_shown(const StateChange& change) {
 // Persist precedes send: what a message follows from is in the database.
 void World::check_sendable(const FakeHost& host, const Send& send) const {
   if (const auto* launch = std::get_if<SendLaunch>(&send)) {
-    const Experiment& row = rows_.at(launch->launch.experiment);
+    const Experiment& row = rows_.at(launch->id.experiment);
     for (const Replica& replica : row.replicas) {
       const auto& named = launch->replicas;
       if (std::find(named.begin(), named.end(), replica.id) == named.end()) continue;
@@ -344,19 +344,19 @@ void World::check_sendable(const FakeHost& host, const Send& send) const {
                             [](const Replica& r) { return !is_build(r) || r.end == State::Finished; }),
                 "what is launched has all that was to be built, in the database");
       }
-      require(launch_of(replica) == launch->launch && replica.progress != Progress::None,
+      require(launch_of(replica) == launch->id && replica.progress != Progress::None,
               "what is launched is placed in the database");
       require(replica.seat.host == host.inventory.id, "a Launch goes to the host of the seats");
     }
   } else if (const auto* start = std::get_if<SendStart>(&send)) {
-    const Experiment& row = rows_.at(start->launch.experiment);
+    const Experiment& row = rows_.at(start->id.experiment);
     // Go, exit and release may be one turn: then it is sent for what is no more.
-    const bool over = row.phase == Phase::None || (start->launch.of_builds ? row.build_attempt : row.attempt) > start->launch.attempt ||
+    const bool over = row.phase == Phase::None || (start->id.of_builds ? row.build_attempt : row.attempt) > start->id.attempt ||
                       row.phase == Phase::Building;
     require(row.phase == Phase::Go || row.phase == Phase::Ending || row.outcome || over,
             "Go is in the database before Start is sent");
     for (const Replica& replica : row.replicas) {
-      if (launch_of(replica) != start->launch) continue;
+      if (launch_of(replica) != start->id) continue;
       if (is_build(replica) && replica.seat.host != host.inventory.id) continue;   // each by itself
       require(replica.progress >= Progress::Prepared,
               "all of a gang are prepared, in the database, before any of it is started");
@@ -376,11 +376,11 @@ void World::check_sendable(const FakeHost& host, const Send& send) const {
 void World::check_said_once(Stream& stream, const Send& send) const {
   if (const auto* launch = std::get_if<SendLaunch>(&send)) {
     for (const ReplicaId& id : launch->replicas) {
-      require(stream.launches.insert({id, launch->launch.attempt}).second,
+      require(stream.launches.insert({id, launch->id.attempt}).second,
               "a launch is said once a stream");
     }
   } else if (const auto* start = std::get_if<SendStart>(&send)) {
-    require(stream.starts.insert(start->launch).second,
+    require(stream.starts.insert(start->id).second,
             "Start is said once a stream");
   }
 }

@@ -100,12 +100,12 @@ std::string list_of(const std::vector<HeldReplicaFact>& facts) {
 
 std::string text_of(const Send& send) {
   if (const auto* launch = std::get_if<SendLaunch>(&send)) {
-    std::string text = fmt::format("Launch {}:", to_string(launch->launch));
+    std::string text = fmt::format("Launch {}:", to_string(launch->id));
     for (const ReplicaId& id : launch->replicas) text += " " + to_string(id);
     return text;
   }
   if (const auto* start = std::get_if<SendStart>(&send)) {
-    return fmt::format("Start {}", to_string(start->launch));
+    return fmt::format("Start {}", to_string(start->id));
   }
   if (const auto* stop = std::get_if<SendStop>(&send)) {
     return fmt::format("Stop{} within {} s: {}", list_of(stop->replicas), stop->grace_ms / 1000,

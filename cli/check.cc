@@ -42,7 +42,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   parse.file_name = source.file_name;
   TRY(parse.parameters, parse_assignments(options.parameters, "-p"));
   TRY(parse.set, parse_assignments(options.set, "--set"));
-  if (options.no_image) set_no_image(parse);
+  parse.no_images = options.no_image;
   std::vector<Mistake> mistakes;
   std::vector<std::string> notes;
   parse.mistakes = &mistakes;

@@ -217,6 +217,9 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
   // Where members differ in it, the first stands for them.
   fields.add("Replicas", roles_text(spec) + (spec.source.empty() ? "" : " (the first member)"));
   fields.add("Image", spec.image);
+  for (const RoleSpec& role : spec.roles) {
+    if (!role.image.empty()) fields.add(fmt::format("  of {}", to_string(role.role)), role.image);
+  }
   fields.add("Run Commands", in_one_text(spec.decider().run));
   for (const RoleSpec& role : spec.roles) {
     if (role.run == spec.decider().run || role.role == Role::Tensorboard) continue;

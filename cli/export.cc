@@ -83,6 +83,7 @@ Result<Spec> with_image(Spec spec, const std::string& image) {
     return Error{Code::InvalidArgument, fmt::format("--image: got {}, expected {}", in_quotes(image), kImage.expected), ""};
   }
   spec.image = image;
+  for (RoleSpec& role : spec.roles) role.image.clear();
   return spec;
 }
 

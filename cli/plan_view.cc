@@ -1,6 +1,7 @@
 #include "cli/plan_view.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -30,7 +31,8 @@ std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Scree
   const int processes = plan.seats_size() > 0 ? plan.seats_size() : spec.replica_count();
   std::string out =
       fmt::format("Project {}, framework {}, {} process{}", spec.project, to_string(spec.framework), processes, processes == 1 ? "" : "es");
-  if (!spec.image.empty()) out += ", in the image " + spec.image;
+  const std::vector<std::string> images = spec.images();
+  if (!images.empty()) out += fmt::format(", in the image{} {}", images.size() == 1 ? "" : "s", fmt::join(images, ", "));
   if (spec.is_set()) {
     out += fmt::format("; a set of {}, {}", spec.member_count(),
                        spec.source.empty() ? "each placed like this one" : "of which this is the first");

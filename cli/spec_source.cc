@@ -218,11 +218,6 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
 
 bool is_in_shell(const std::string& name) { return std::getenv(name.c_str()) != nullptr; }
 
-void set_no_image(ParseOptions& parsing) {
-  parsing.set.emplace_back("train.image", "null");
-  parsing.set.emplace_back("train.mounts", "null");
-}
-
 std::string project_name_of(const fs::path& directory) {
   std::string name;
   for (const char c : directory.filename().string()) {

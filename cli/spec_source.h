@@ -55,9 +55,6 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
 // Whether a variable is set here, as ParseOptions has it.
 bool is_in_shell(const std::string& name);
 
-// For --no-image: what says anything about one is left out.
-void set_no_image(ParseOptions& parsing);
-
 // A project name made from a directory's name: what can't be in one becomes '-'.
 std::string project_name_of(const std::filesystem::path& directory);
 

@@ -144,7 +144,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   parsing.file_name = prepared.source.file_name;
   parsing.has_lines = prepared.source.is_file;
   TRY(parsing.set, parse_assignments(options.settings, "--set"));
-  if (options.no_image) set_no_image(parsing);
+  parsing.no_images = options.no_image;
   TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
   parsing.notes = &prepared.notes;
   parsing.secrets = &prepared.secrets;

@@ -1,5 +1,7 @@
 #include "daemon/outgoing_messages.h"
 
+#include <set>
+
 #include "daemon/record.h"
 
 namespace dtrain::daemon {
@@ -11,6 +13,14 @@ pb::HeldReplica held_message(const HeldReplicaFact& fact) {
   message.set_replica(to_string(fact.replica));
   message.set_attempt(fact.attempt);
   return message;
+}
+
+std::set<Role> roles_on(const HostId& host, const Experiment& experiment) {
+  std::set<Role> roles;
+  for (const Replica& replica : experiment.replicas) {
+    if (!is_build(replica) && replica.seat.host == host) roles.insert(replica.id.role);
+  }
+  return roles;
 }
 
 }  // namespace
@@ -69,6 +79,9 @@ pb::Launch to_message(const SendLaunch& launch, const Experiment& experiment,
     }
   }
   for (const ReplicaId& replica : launch.replicas) message.add_replicas(to_string(replica));
+  if (launch.id.of_builds) {
+    for (const Role role : roles_on(launch.host, experiment)) message.add_roles(std::string(to_string(role)));
+  }
   message.set_output_dir(output_dir);
   message.set_after_dir(after_dir);
   message.set_output_mark(output_mark.file.string());

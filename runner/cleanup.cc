@@ -79,8 +79,8 @@ std::optional<EnvironmentUse> use_of_environments(const LaunchSite& site,
     const auto launch = LaunchDir(entry.path()).read_launch();
     if (!launch.ok()) return std::nullopt;
     if (!*launch) continue;
-    use.in_use.insert(fs::path((*launch)->image.files).parent_path());
     for (const ReplicaLaunch& replica : (*launch)->replicas) {
+      use.in_use.insert(fs::path(replica.image).parent_path());
       use.building = use.building || replica.id.role == Role::Build;
       if (const auto found = replica.env.find("VIRTUAL_ENV"); found != replica.env.end()) {
         use.in_use.insert(found->second);

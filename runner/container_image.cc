@@ -6,8 +6,10 @@
 
 #include <array>
 #include <cerrno>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "runner/ask_program.h"
 #include "runner/process.h"
@@ -90,13 +92,15 @@ Result<ImageConfig> parse_image_config(std::string_view text) {
 
 ImageFetcher find_image_fetcher(const std::string& image, const Environment& inherited, const std::string& submission) {
   struct Known {
-    std::string image, submission;
     ImageFetcher fetcher;
     int64_t at_ms = 0;
   };
-  static thread_local Known known;
+  static thread_local std::string whose;
+  static thread_local std::map<std::string, Known> all;   // by image
+  if (std::exchange(whose, submission) != submission) all.clear();
   const int64_t now = boottime_ms();
-  if (known.image == image && known.submission == submission && now - known.at_ms < kFetcherHoldsMs) return known.fetcher;
+  const auto known = all.find(image);
+  if (known != all.end() && now - known->second.at_ms < kFetcherHoldsMs) return known->second.fetcher;
   ImageFetcher chosen;
   for (const char* name : {"podman", "docker"}) {
     const std::string program = find_program(search_path({}, inherited), name);
@@ -106,7 +110,7 @@ ImageFetcher find_image_fetcher(const std::string& image, const Environment& inh
     if (!id.empty()) break;
   }
   chosen.archive_stamp = stamp_of_archive(image);
-  known = {image, submission, chosen, now};
+  all[image] = {chosen, now};
   return chosen;
 }
 

@@ -27,6 +27,11 @@ discard() {
   chmod -R u+rwX "$1" 2> /dev/null || true
   rm -rf "$1"
 }
+go_on() {
+  exec 9>&-
+  if [ "$next" ]; then exec /bin/sh "$next"; fi
+  exit 0
+}
 mkdir -p "$folder"
 exec 9> "$folder/lock"
 if ! flock -n 9; then
@@ -44,7 +49,7 @@ for made in "$folder"/[0-9]*; do
   fi
   if [ "$is_made" ]; then
     echo "It is made: $made"
-    exit 0
+    go_on
   fi
   if [ "${made##*/}" -gt "$last" ]; then last=${made##*/}; fi
 done
@@ -192,6 +197,7 @@ mv "$environment/.complete.new" "$environment/.complete"
 sync -f "$environment"
 done=yes
 echo "Built $environment"
+go_on
 )sh";
 
 // Two lines: the program that has it, and its name.
@@ -302,6 +308,7 @@ std::string build_script(const Recipe& recipe, const fs::path& envs, const Build
   variable("expected", whom.fetcher.expected());
   variable("fetcher", whom.fetcher.program);
   variable("dtrain", (whom.programs / "dtrain").string());
+  variable("next", whom.next.string());
   script += recipe.image.empty() ? "echo 'Building your environment'" : "echo 'Preparing your image'";
   script += kBegin;
   if (!recipe.image.empty()) return script + kMakeImage + steps_in_image(recipe.install) + kEnd;

@@ -50,6 +50,7 @@ struct BuildFor {
   ImageFetcher fetcher = {};         // of a recipe with an image
   std::filesystem::path programs = {};  // where dtrain lies
   bool has_servers = false;          // a parameter server is among those that it is for
+  std::filesystem::path next = {};   // another such script, which goes on where this one ends well; empty: none
 };
 std::string build_script(const Recipe& recipe, const std::filesystem::path& envs,
                          const BuildFor& whom);

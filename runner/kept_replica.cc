@@ -106,7 +106,8 @@ void KeptReplica::start() {
     request.argv = replica_.argv;
     request.cwd = replica_.cwd;
     request.data = launch_.data;
-    if (request.image = launch_.image; !request.image.files.empty()) {
+    if (!replica_.image.empty()) {
+      request.image = {replica_.image, launch_.shown};
       request.image.shown.push_back({replica_.cwd, replica_.cwd});
       request.image_layer = launch_.image_layer_of(replica_.id);
     }

@@ -9,7 +9,7 @@ namespace dtrain::runner {
 namespace {
 
 // Of a launch. A reader knows this one and the one before.
-constexpr uint32_t kRecordFormat = 2;  // 2: image
+constexpr uint32_t kRecordFormat = 3;  // 3: an image for each replica
 
 pb::ReplicaFrame to_frame(const ReplicaLaunch& replica) {
   pb::ReplicaFrame frame;
@@ -24,6 +24,7 @@ pb::ReplicaFrame to_frame(const ReplicaLaunch& replica) {
   }
   for (const std::string& group : replica.cgroups) frame.add_cgroups(group);
   for (const int processor : replica.processors) frame.add_processors(static_cast<uint32_t>(processor));
+  frame.set_image(replica.image);
   return frame;
 }
 
@@ -36,6 +37,7 @@ Result<ReplicaLaunch> from_frame(const pb::ReplicaFrame& frame) {
   for (const auto& variable : frame.env()) replica.env[variable.name()] = variable.value();
   replica.cgroups = {frame.cgroups().begin(), frame.cgroups().end()};
   for (const uint32_t processor : frame.processors()) replica.processors.push_back(static_cast<int>(processor));
+  replica.image = frame.image();
   return replica;
 }
 
@@ -58,8 +60,7 @@ pb::LaunchFrame to_frame(const LaunchRecord& launch) {
     data.set_name(set.name);
     data.set_path(set.path);
   }
-  frame.set_image(launch.image.files);
-  for (const HostMount& shown : launch.image.shown) {
+  for (const HostMount& shown : launch.shown) {
     pb::LaunchFrame::HostMount& one = *frame.add_shown();
     one.set_source(shown.source);
     one.set_path(shown.path);
@@ -96,8 +97,7 @@ Result<LaunchRecord> from_frame(const pb::LaunchFrame& frame) {
   launch.data.point = frame.data_mount();
   for (const auto& set : frame.data()) launch.data.sets.push_back({set.name(), set.path()});
   for (const auto& one : frame.watched()) launch.watched.push_back({one.rule(), one.pattern(), one.at_once()});
-  launch.image.files = frame.image();
-  for (const auto& one : frame.shown()) launch.image.shown.push_back({one.source(), one.path(), one.read_only()});
+  for (const auto& one : frame.shown()) launch.shown.push_back({one.source(), one.path(), one.read_only()});
   return launch;
 }
 
@@ -158,15 +158,19 @@ Result<std::optional<LaunchRecord>> LaunchDir::read_launch() const {
   TRY(const std::optional<std::string> text, read_file(record()));
   std::string_view rest = text ? std::string_view(*text) : std::string_view();
   std::optional<LaunchRecord> launch;
+  std::string image_of_all;   // of format 2
   Frame frame;
   for (; read_frame(rest, frame) == FrameStatus::Good; rest.remove_prefix(frame.size_bytes)) {
     if (frame.kind == kRecordBegun) continue;
     if (frame.kind == kRecordWhole) return launch;
     if (frame.kind == kRecordLaunch) {
       TRY(launch, read_record_frame<pb::LaunchFrame>(frame.payload, record().string()));
+      TRY(const auto as_written, parse_record_frame<pb::LaunchFrame>(frame.payload, record().string()));
+      image_of_all = as_written.image();
     } else if (frame.kind == kRecordReplica && launch) {
       TRY(ReplicaLaunch replica,
           read_record_frame<pb::ReplicaFrame>(frame.payload, record().string()));
+      if (replica.image.empty()) replica.image = image_of_all;
       launch->replicas.push_back(std::move(replica));
     } else {
       break;

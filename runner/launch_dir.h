@@ -27,6 +27,7 @@
 #include "runner/data_mount.h"
 #include "runner/image_root.h"
 #include "schema/ids.h"
+#include "schema/mounts.h"
 #include "schema/result.h"
 
 namespace dtrain::runner {
@@ -41,6 +42,7 @@ struct ReplicaLaunch {
   // only limit and measure. Empty: none.
   std::vector<std::string> cgroups;
   std::vector<int> processors = {};   // on which it runs (numa.h); empty: on any
+  std::string image = {};             // directory of the files that it has as / (image_root.h); empty: the host's own
   bool operator==(const ReplicaLaunch&) const = default;
 };
 
@@ -67,7 +69,7 @@ struct LaunchRecord {
   std::string tree;       // what they are views of; empty: of nothing
   std::vector<WatchedLine> watched = {};   // in what replicas print
   DataMount data = {};    // for each replica to enter
-  ImageRoot image = {};   // so is this
+  std::vector<HostMount> shown = {};   // of the host, to who has an image
   std::filesystem::path place_of(const ReplicaId& id) const;  // workdir.h
   // Of what a replica writes in its image, beside its view.
   std::filesystem::path image_layer_of(const ReplicaId& id) const;

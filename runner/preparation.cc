@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "runner/ask_program.h"
 #include "runner/carried_outputs.h"
@@ -20,6 +21,7 @@
 #include "runner/python.h"
 #include "schema/expand.h"
 #include "schema/hosts_test.h"
+#include "schema/image_name.h"
 #include "schema/needed_glibc.h"
 #include "schema/quote.h"
 #include "schema/random_id.h"
@@ -115,8 +117,6 @@ class Views {
   std::vector<fs::path> places_;
   bool kept_ = false;
 };
-
-constexpr const char* kBuildScript = "build.sh";
 
 // Its rights and limits are those of what it is for, which has not begun.
 bool is_build(const ReplicaId& id) {
@@ -217,41 +217,99 @@ Result<PythonChoice> python_for(const LaunchSite& site, const pb::Launch& launch
   return python;
 }
 
-// What the replicas of the launch run, and with which python or in which image. nullopt: a build with nothing to do.
+bool is_build_launch(const Understood& what) { return is_build(what.here.front().replica); }
+
+// Those that the replicas of the launch run in, or, of a build, the ones that it is for.
+std::vector<std::string> images_here(const pb::Launch& launch, const Understood& what) {
+  std::set<Role> roles;
+  for (const Seat& seat : what.here) roles.insert(seat.replica.role);
+  for (const std::string& word : launch.roles()) {
+    if (const auto role = parse_role(word)) roles.insert(*role);
+  }
+  std::vector<std::string> names;
+  for (const RoleSpec& role : what.spec.roles) {
+    const std::string& image = what.spec.image_of(role);
+    const bool is_new = !image.empty() && std::ranges::find(names, image) == names.end();
+    if (is_new && roles.contains(role.role)) names.push_back(image);
+  }
+  return names;
+}
+
+// Of the environments that replicas here take, those that have to be made first: in images that are there already
+// nothing is.
+Result<std::vector<Recipe>> recipes_of(const LaunchSite& site, const Understood& what, const std::vector<std::string>& images,
+                                       const PythonChoice& python, const fs::path& tree) {
+  std::vector<Recipe> recipes;
+  if (what.spec.has_build() && what.spec.image.empty()) {
+    TRY(Recipe recipe, recipe_of(what.spec, python, site.inherited, tree, site.host_name));
+    recipes.push_back(std::move(recipe));
+  }
+  for (const std::string& image : images) {
+    if (!is_image_directory(image)) recipes.push_back(recipe_in_image(image, what.spec, tree));
+  }
+  return recipes;
+}
+
+fs::path script_of_build(const LaunchDir& directory, size_t number) {
+  return directory.path() / (number == 0 ? "build.sh" : fmt::format("build-{}.sh", number + 1));
+}
+
+// For each recipe of which the host has nothing that would do. Each begins the next one.
+std::vector<std::string> build_scripts(const LaunchSite& site, const pb::Launch& launch, const Understood& what,
+                                       const std::vector<Recipe>& recipes, const LaunchDir& directory) {
+  std::vector<std::pair<const Recipe*, ImageFetcher>> wanted;
+  for (const Recipe& recipe : recipes) {
+    const ImageFetcher fetcher =
+        recipe.image.empty() ? ImageFetcher() : find_image_fetcher(recipe.image, site.inherited, launch.submission());
+    const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
+    // What was made for this very submission is what it asked for.
+    const bool is_newest = recipe.image.empty() || !launch.rebuild().empty() || is_of(environment.value_or(""), fetcher);
+    if (!environment || !is_newest) wanted.emplace_back(&recipe, fetcher);
+  }
+  std::vector<std::string> scripts;
+  for (const auto& [recipe, fetcher] : wanted) {
+    BuildFor whom{to_string(what.here.front().replica), launch.submission(), launch.rebuild()};
+    whom.programs = site.programs;
+    whom.has_servers = what.spec.role(Role::Ps) != nullptr;
+    whom.fetcher = fetcher;
+    const size_t number = scripts.size();
+    if (number + 1 < wanted.size()) whom.next = script_of_build(directory, number + 1);
+    scripts.push_back(build_script(*recipe, site.envs(), whom));
+  }
+  return scripts;
+}
+
+// What the replicas of the launch run, and with which python or in which images. nullopt: a build with nothing to do.
 struct Commands {
   PythonChoice python;
-  std::optional<UsedImage> image;
-  std::optional<std::string> build;   // else each what its role says
+  std::map<std::string, UsedImage> images = {};   // by their names
+  std::vector<std::string> builds = {};           // none: each what its role says
 };
-Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::Launch& launch,
-                                            const Understood& what, const fs::path& tree) {
+Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::Launch& launch, const Understood& what,
+                                            const fs::path& tree, const LaunchDir& directory) {
   Commands commands;
   if (finds_python_here(what.spec)) {
     TRY(commands.python, python_for(site, launch, what.spec));
   }
-  if (!what.spec.has_build()) {
-    if (!what.spec.image.empty()) commands.image = image_of_directory(what.spec.image);
-    return std::optional(commands);
+  const std::vector<std::string> images = images_here(launch, what);
+  TRY(const std::vector<Recipe> recipes, recipes_of(site, what, images, commands.python, tree));
+  if (is_build_launch(what)) {
+    commands.builds = build_scripts(site, launch, what, recipes, directory);
+    return commands.builds.empty() ? std::optional<Commands>() : std::optional(commands);
   }
-  TRY(const Recipe recipe,
-      recipe_of(what.spec, commands.python, site.inherited, tree, site.host_name));
-  BuildFor whom{to_string(what.here.front().replica), launch.submission(), launch.rebuild()};
-  whom.programs = site.programs;
-  whom.has_servers = what.spec.role(Role::Ps) != nullptr;
-  const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
-  if (is_build(what.here.front().replica)) {
-    if (!recipe.image.empty()) whom.fetcher = find_image_fetcher(recipe.image, site.inherited, launch.submission());
-    // What was made for this very submission is what it asked for.
-    const bool is_newest = recipe.image.empty() || !launch.rebuild().empty() || is_of(environment.value_or(""), whom.fetcher);
-    if (environment && is_newest) return std::optional<Commands>();
-    commands.build = build_script(recipe, site.envs(), whom);
-  } else if (environment && !recipe.image.empty()) {
-    TRY(commands.image, made_image(*environment));
-  } else if (environment) {
-    commands.python = python_of(*environment);
-  } else {
-    return Error{Code::Unavailable,
-                 fmt::format("the environment {} is not there any more", recipe.key()), ""};
+  for (const std::string& image : images) {
+    if (is_image_directory(image)) commands.images[image] = image_of_directory(image);
+  }
+  for (const Recipe& recipe : recipes) {
+    const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
+    if (!environment) {
+      return Error{Code::Unavailable, fmt::format("the environment {} is not there any more", recipe.key()), ""};
+    }
+    if (recipe.image.empty()) {
+      commands.python = python_of(*environment);
+    } else {
+      TRY(commands.images[recipe.image], made_image(*environment));
+    }
   }
   return std::optional(commands);
 }
@@ -283,34 +341,34 @@ bool is_at_or_below(const fs::path& path, const fs::path& directory) {
 }
 
 // Neither over what is seen there as it was asked for, nor in its way.
-void show_where_free(const LaunchSite& site, HostMount more, ImageRoot& root) {
-  const bool is_taken = is_at_or_below(site.home, more.path) || std::ranges::any_of(root.shown, [&](const HostMount& shown) {
+void show_where_free(const LaunchSite& site, HostMount more, std::vector<HostMount>& all) {
+  const bool is_taken = is_at_or_below(site.home, more.path) || std::ranges::any_of(all, [&](const HostMount& shown) {
     return is_at_or_below(shown.path, more.path) || is_at_or_below(more.path, shown.path);
   });
-  if (!is_taken) root.shown.push_back(std::move(more));
+  if (!is_taken) all.push_back(std::move(more));
 }
 
 // What of the host is seen in an image: what is asked for; where results and data sets are, by the paths that they have outside, and
 // as /output and below /data, too.
-ImageRoot image_root(const LaunchSite& site, const UsedImage& image, const Spec& spec, const PlacedOutputs& outputs) {
-  ImageRoot root{image.files.string(), spec.mounts};
+std::vector<HostMount> shown_in_images(const LaunchSite& site, const Spec& spec, const PlacedOutputs& outputs) {
+  std::vector<HostMount> shown = spec.mounts;
   if (!outputs.directory.empty()) {
-    root.shown.push_back({outputs.directory, outputs.directory});
-    show_where_free(site, {outputs.directory, kOutputInImage}, root);
+    shown.push_back({outputs.directory, outputs.directory});
+    show_where_free(site, {outputs.directory, kOutputInImage}, shown);
   }
   if (const std::string path = outputs.resumed.empty() ? resumed_path(spec) : outputs.resumed; !path.empty()) {
-    root.shown.push_back({path, path, true});
+    shown.push_back({path, path, true});
   }
-  if (!outputs.after.empty() && outputs.after != resumed_path(spec)) root.shown.push_back({outputs.after, outputs.after, true});
-  for (const auto& [name, path] : spec.data) root.shown.push_back({path, fmt::format("{}/{}", kDataInImage, name), true});
-  return root;
+  if (!outputs.after.empty() && outputs.after != resumed_path(spec)) shown.push_back({outputs.after, outputs.after, true});
+  for (const auto& [name, path] : spec.data) shown.push_back({path, fmt::format("{}/{}", kDataInImage, name), true});
+  return shown;
 }
 
 // Where somebody has GPUs: who has none can't see any all the same.
 void show_driver(const LaunchSite& site, LaunchRecord& file) {
   if (file.gpu_locks.empty() || site.driver_libraries.empty()) return;
   const std::string smi = find_program(search_path({}, site.inherited), "nvidia-smi");
-  for (HostMount& shown : driver_files(site.driver_libraries, smi)) file.image.shown.push_back(std::move(shown));
+  for (HostMount& shown : driver_files(site.driver_libraries, smi)) file.shown.push_back(std::move(shown));
   for (ReplicaLaunch& replica : file.replicas) {
     std::string& libraries = replica.env["LD_LIBRARY_PATH"];
     libraries = std::string(kDriverInImage) + (libraries.empty() ? "" : ":" + libraries);
@@ -371,26 +429,25 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   file.lease_ms = static_cast<int64_t>(launch.lease_ms());
   file.grace_ms = what.spec.stop_grace_ms;
   file.spool_limit_bytes = launch.spool_limit_bytes();
-  if (!is_build(what.here.front().replica)) file.watched = lines_to_watch(what.spec);
+  if (!is_build_launch(what)) file.watched = lines_to_watch(what.spec);
   file.work_root = site.work().string();
 
   EnvironmentInputs inputs;
   inputs.spec = what.spec;
   inputs.gang = what.gang;
   if (spans_hosts(what.gang)) inputs.interface = interface_of(what.here.front().address);
-  inputs.inherited = is_build(what.here.front().replica) ? site.inherited : without_fetchers(site.inherited);
+  inputs.inherited = is_build_launch(what) ? site.inherited : without_fetchers(site.inherited);
   inputs.secrets = map_of(launch.secrets());
   if (!launch.snapshot().empty()) {
     TRY(const fs::path tree, fetch_tree(site, launch.snapshot()));
     file.tree = tree.string();
   }
-  TRY(const auto commands, commands_of(site, launch, what, file.tree));
+  TRY(const auto commands, commands_of(site, launch, what, file.tree, directory));
   if (!commands) return std::optional<LaunchRecord>();
+  const bool in_images = !commands->images.empty();
   inputs.python = commands->python;
-  if (commands->image) {
-    file.image = image_root(site, *commands->image, what.spec, outputs);
-    inputs.inherited = environment_in_image(commands->image->config, site.inherited);
-    inputs.inherited[kImageDirectoryVariable] = commands->image->config.directory;
+  if (in_images) {
+    file.shown = shown_in_images(site, what.spec, outputs);
     if (!what.spec.data.empty()) inputs.data_dir = kDataInImage;
     inputs.data_is_mounted = true;
   } else {
@@ -410,33 +467,42 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   inputs.attempt = file.attempt;
   if (!outputs.directory.empty()) TRY(make_directory(outputs.directory));
   TRY(write_outputs(what.spec, directory));
-  const fs::path script = directory.path() / kBuildScript;
-  if (commands->build) TRY(write_file(script, *commands->build));
+  for (size_t i = 0; i < commands->builds.size(); ++i) TRY(write_file(script_of_build(directory, i), commands->builds[i]));
   Views views(file.tree);
   std::map<ReplicaId, CgroupLimits> limits;
   for (const Seat& seat : what.here) {
     const RoleSpec* role = what.spec.role(seat.replica.role);
-    std::vector<std::string> argv = {"/bin/sh", script.string()};
+    std::vector<std::string> argv = {"/bin/sh", script_of_build(directory, 0).string()};
     if (role != nullptr) {
       TRY(argv, argv_of(site, what.spec, *role));
     }
+    const UsedImage* const image = in_images ? &commands->images.at(what.spec.image_of(*role)) : nullptr;
+    if (image != nullptr) {
+      inputs.inherited = environment_in_image(image->config, site.inherited);
+      inputs.inherited[kImageDirectoryVariable] = image->config.directory;
+    }
     ReplicaLaunch replica = replica_launch(inputs, seat, std::move(argv));
     TRY(views.make(file.place_of(seat.replica), replica));
-    if (commands->image) TRY(write_image_programs(*commands->image, file.image_layer_of(seat.replica)));
+    if (image != nullptr) {
+      replica.image = image->files.string();
+      TRY(write_image_programs(*image, file.image_layer_of(seat.replica)));
+    }
     replica.processors = processors_of(site, seat);
     limits[seat.replica] = role != nullptr ? limits_of(what.spec, seat) : CgroupLimits{};
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));
   }
-  if (commands->image) show_driver(site, file);
+  if (in_images) show_driver(site, file);
   if (what.spec.framework == Framework::Mpi) {
     const fs::path files = directory.path() / "mpi";
     fs::path program = site.programs / "dtrain";
-    if (commands->image) {
-      TRY(check_runs_in_image(program, file.image.files, what.spec.image, directory.path() / "begins"));
-      file.image.shown.push_back({files.string(), files.string()});
-      file.image.shown.push_back({program.string(), kProgramInImage, true});
-      show_where_free(site, {mpi_lists(files).string(), kMpiListsInImage, true}, file.image);
+    for (const auto& [name, image] : commands->images) {
+      TRY(check_runs_in_image(program, image.files.string(), name, directory.path() / "begins"));
+    }
+    if (in_images) {
+      file.shown.push_back({files.string(), files.string()});
+      file.shown.push_back({program.string(), kProgramInImage, true});
+      show_where_free(site, {mpi_lists(files).string(), kMpiListsInImage, true}, file.shown);
       program = kProgramInImage;
     }
     TRY(make_mpi_directory(program, what, files, inputs.mpi_directory, file.replicas));
@@ -451,8 +517,22 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   return std::optional(std::move(file));
 }
 
-std::string lacking_for_image(const LaunchSite& site, const Spec& spec, const std::string& submission) {
-  for (const HostMount& mount : spec.mounts) {
+std::string lacking_of_image(const LaunchSite& site, const std::string& image, const std::string& submission) {
+  if (is_image_directory(image)) {
+    const auto look = [&]() -> std::string {
+      std::error_code error;
+      if (fs::is_directory(image, error)) return "";
+      return fs::exists(image, error) ? "is no directory; an archive is named docker-archive:" + image : "is not there";
+    };
+    const std::string trouble = looked_at_within(kServerPatience, image, look);
+    return trouble.empty() ? "" : fmt::format("image {} {}", image, trouble);
+  }
+  const bool is_fetched = !find_image_fetcher(image, site.inherited, submission).program.empty();
+  return is_fetched ? "" : fmt::format("image {}: neither podman nor docker is there", image);
+}
+
+std::string lacking_for_images(const LaunchSite& site, const pb::Launch& launch, const Understood& what) {
+  for (const HostMount& mount : what.spec.mounts) {
     const auto look = [&]() -> std::string {
       std::error_code error;
       return fs::exists(mount.source, error) ? "" : error ? error.message() : "is not there";
@@ -460,16 +540,8 @@ std::string lacking_for_image(const LaunchSite& site, const Spec& spec, const st
     const std::string trouble = looked_at_within(kServerPatience, mount.source, look);
     if (!trouble.empty()) return fmt::format("mount {} {}", mount.source, trouble);
   }
-  if (!spec.has_build()) {
-    const auto look = [&]() -> std::string {
-      std::error_code error;
-      if (fs::is_directory(spec.image, error)) return "";
-      return fs::exists(spec.image, error) ? "is no directory; an archive is named docker-archive:" + spec.image : "is not there";
-    };
-    const std::string trouble = looked_at_within(kServerPatience, spec.image, look);
-    if (!trouble.empty()) return fmt::format("image {} {}", spec.image, trouble);
-  } else if (find_image_fetcher(spec.image, site.inherited, submission).program.empty()) {
-    return fmt::format("image {}: neither podman nor docker is there", spec.image);
+  for (const std::string& image : images_here(launch, what)) {
+    if (std::string lacking = lacking_of_image(site, image, launch.submission()); !lacking.empty()) return lacking;
   }
   const std::string trouble = trouble_with_images(site.home);
   return trouble.empty() ? "" : "images can't be used here: " + trouble;
@@ -491,7 +563,7 @@ Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launc
   if (runs_engine(what) && find_engine(site.programs, site.inherited).empty()) {
     return as_utf8(lacking_engine(site.programs));
   }
-  if (!finds_python_here(what.spec)) return as_utf8(lacking_for_image(site, what.spec, launch.submission()));
+  if (!finds_python_here(what.spec)) return as_utf8(lacking_for_images(site, launch, what));
   const auto python = python_for(site, launch, what.spec);
   if (python.ok()) return std::string();
   if (python.error().code == Code::NotFound) return as_utf8(python.error().message);

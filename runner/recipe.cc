@@ -179,15 +179,18 @@ void add_named_files(Recipe& recipe, const fs::path& tree) {
   }
 }
 
+Recipe recipe_in_image(const std::string& image, const Spec& spec, const fs::path& tree) {
+  Recipe recipe;
+  recipe.image = image;
+  recipe.install = spec.install;
+  add_named_files(recipe, tree);
+  return recipe;
+}
+
 Result<Recipe> recipe_of(const Spec& spec, const PythonChoice& choice, const Environment& inherited,
                          const fs::path& tree, const std::string& host_name) {
   Recipe recipe;
   recipe.install = spec.install;
-  recipe.image = spec.image;
-  if (!spec.image.empty()) {
-    add_named_files(recipe, tree);
-    return recipe;
-  }
   for (const char* name : {"python", "python3"}) {
     if (recipe.python.empty()) recipe.python = find_program(search_path(choice, inherited), name);
   }

@@ -27,7 +27,9 @@ struct Recipe {
   std::string key() const;  // 16 hex digits
 };
 
-// `tree`: the snapshot as it lies on this host; empty: there is none. Runs the python once.
+// `tree`: the snapshot as it lies on this host; empty: there is none.
+Recipe recipe_in_image(const std::string& image, const Spec& spec, const std::filesystem::path& tree);
+// Of who runs in no image. Runs the python once.
 // FailedPrecondition: no python, or one that doesn't run.
 Result<Recipe> recipe_of(const Spec& spec, const PythonChoice& choice, const Environment& inherited,
                          const std::filesystem::path& tree, const std::string& host_name);

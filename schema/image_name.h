@@ -9,4 +9,7 @@ namespace dtrain {
 // case. "oci:x" is none, but what podman reads from a file.
 bool is_of_registry(std::string_view image);
 
+// Whether it is a directory of files that is there already, and nothing to be fetched.
+inline bool is_image_directory(std::string_view image) { return image.starts_with('/'); }
+
 }  // namespace dtrain

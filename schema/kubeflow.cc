@@ -94,6 +94,12 @@ class Translation {
     }
   }
 
+  // A master takes that of the workers where it says none.
+  void put_own_image(YamlNode& map, const PodRole& one) const {
+    const bool is_shared = std::ranges::all_of(roles_, [&](const PodRole& other) { return other.image == roles_.front().image; });
+    if (!is_shared) put_at(map, "image", scalar_at(one.container->place, one.image, false));
+  }
+
   // One namespace of paths is for all.
   void put_mounts() {
     std::vector<std::string> texts;
@@ -184,6 +190,7 @@ class Translation {
   void put_rest(YamlNode& map, const PodRole& one) {
     if (one.resources.kind == YamlNode::Kind::Map) put_at(map, "resources", one.resources);
     if (!run_is_shared_ && !one.run.empty()) put_at(map, "run", list_of(one.container->place, one.run));
+    put_own_image(map, one);
     put_at(map, "on-failure", scalar_at(one.place, is_let_go(one) ? "ignore" : on_failure(one)));
   }
 
@@ -323,12 +330,14 @@ class Translation {
     const PodRole& launcher = *role("Launcher");
     YamlNode map = map_at(launcher.place);
     if (launcher.resources.kind == YamlNode::Kind::Map) put_at(map, "resources", launcher.resources);
+    put_own_image(map, launcher);
     put_at(map, "on-failure", scalar_at(launcher.place, on_failure(launcher)));
     put_at(roles, "launcher", std::move(map));
     const PodRole* const worker = role("Worker");
     YamlNode workers = map_at(worker == nullptr ? spec_.place : worker->place);
     put_at(workers, "count", scalar_at(workers.place, fmt::format("{}", worker == nullptr ? 0 : worker->count)));
     if (worker != nullptr && worker->resources.kind == YamlNode::Kind::Map) put_at(workers, "resources", worker->resources);
+    if (worker != nullptr) put_own_image(workers, *worker);
     if (worker != nullptr) put_at(workers, "on-failure", scalar_at(workers.place, on_failure(*worker)));
     put_at(roles, "worker", std::move(workers));
   }

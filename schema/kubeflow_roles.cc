@@ -56,7 +56,7 @@ class Reader {
       const bool alone = role.word == "Chief" || role.word == "Master" || role.word == "Launcher";
       if (alone && role.count != 1) complain(role, fmt::format("got {} replicas, expected 1", role.count));
       if (role.run.empty() && runs(role, kind_)) complain_of_command(role);
-      if (role.image != roles.front().image) complain_of_images(role, roles.front());
+      if (role.image.empty() != roles.front().image.empty()) complain_of_images(role, roles.front());
     }
   }
 
@@ -203,8 +203,8 @@ class Reader {
     const auto said = [](const PodRole& one) { return one.image.empty() ? "none" : in_quotes(one.image); };
     const YamlNode* const image = role.container->find("image");
     problems_.add(image == nullptr ? role.container->place : image->place, path_of(role.word) + ".template.spec.containers.image",
-                  fmt::format("got {}, and {} has {}: one image is for all; --set train.image=NAME says which, --no-image runs "
-                              "them on the hosts themselves",
+                  fmt::format("got {}, and {} has {}: all run in images, or none does; --set train.image=NAME says in which, "
+                              "--no-image runs them on the hosts themselves",
                               said(role), first.word, said(first)));
   }
   void complain_of_command(const PodRole& role) {

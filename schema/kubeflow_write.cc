@@ -40,7 +40,7 @@ std::string policy_of(OnFailure rule) {
 
 // The master is one of the workers where it is like them.
 bool is_like(const RoleSpec& master, const RoleSpec* worker) {
-  return worker == nullptr || (master.resources == worker->resources && master.run == worker->run &&
+  return worker == nullptr || (master.resources == worker->resources && master.run == worker->run && master.image == worker->image &&
                                policy_of(master.on_failure) == policy_of(worker->on_failure));
 }
 
@@ -308,7 +308,7 @@ class Job {
     }
     YamlNode out = yaml_map();
     yaml_put(out, "name", yaml_text(std::string(to_string(spec_.framework))));
-    yaml_put(out, "image", yaml_text(spec_.image));
+    yaml_put(out, "image", yaml_text(spec_.image_of(*one.role)));
     if (!command.directory.empty()) yaml_put(out, "workingDir", yaml_text(command.directory));
     if (!command.command.empty()) yaml_put(out, "command", yaml_list(command.command));
     if (!command.arguments.empty()) yaml_put(out, "args", yaml_list(command.arguments));
@@ -464,13 +464,15 @@ Result<Exported> kubeflow_manifest(const Spec& spec) {
   if (spec.image.empty()) {
     return Error{Code::InvalidArgument, "a cluster runs images, and there is no 'image' here", "--image NAME: one that holds the project and what it needs"};
   }
-  if (spec.has_image_directory() || spec.image.find(":/") != std::string::npos) {
-    return Error{Code::InvalidArgument, fmt::format("{} is an image of this machine; a cluster takes it from a registry", in_quotes(spec.image)),
-                 "--image NAME: one of a registry"};
-  }
-  if (!is_of_registry(spec.image)) {
-    return Error{Code::InvalidArgument, fmt::format("{} is no name of an image in a registry", in_quotes(spec.image)),
-                 "--image registry.example/name:tag, the name in lower case; a digest is sha256: and 64 letters"};
+  for (const std::string& image : spec.images()) {
+    if (is_image_directory(image) || image.find(":/") != std::string::npos) {
+      return Error{Code::InvalidArgument, fmt::format("{} is an image of this machine; a cluster takes it from a registry", in_quotes(image)),
+                   "--image NAME: one of a registry"};
+    }
+    if (!is_of_registry(image)) {
+      return Error{Code::InvalidArgument, fmt::format("{} is no name of an image in a registry", in_quotes(image)),
+                   "--image registry.example/name:tag, the name in lower case; a digest is sha256: and 64 letters"};
+    }
   }
   return Job(spec).manifest();
 }

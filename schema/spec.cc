@@ -5,6 +5,7 @@
 #include "schema/combinations.h"
 #include "schema/engine_read.h"
 #include "schema/expand.h"
+#include "schema/image_name.h"
 #include "schema/kubeflow.h"
 #include "schema/kubeflow_documents.h"
 #include "schema/problems.h"
@@ -111,11 +112,21 @@ uint64_t Spec::member_count() const {
 }
 
 bool Spec::has_build() const {
-  return !install.empty() || !tensorflow.version.empty() || (!image.empty() && !has_image_directory());
+  return !install.empty() || !tensorflow.version.empty() ||
+         std::ranges::any_of(images(), [](const std::string& one) { return !is_image_directory(one); });
 }
 
-bool Spec::has_image_directory() const {
-  return image.starts_with('/');
+const std::string& Spec::image_of(const RoleSpec& role) const {
+  return role.image.empty() ? image : role.image;
+}
+
+std::vector<std::string> Spec::images() const {
+  std::vector<std::string> names;
+  if (image.empty()) return names;
+  for (const RoleSpec& role : roles) {
+    if (std::ranges::find(names, image_of(role)) == names.end()) names.push_back(image_of(role));
+  }
+  return names;
 }
 
 OnFailure Spec::usual_on_failure(Role role) const {
@@ -206,11 +217,25 @@ Spec read_varied(YamlNode& root, const std::vector<Parameter>& variations,
   return spec;
 }
 
+void drop_images(YamlNode& root) {
+  YamlNode* const train = root.find("train");
+  if (train == nullptr) return;
+  std::erase_if(train->entries, [](const YamlEntry& entry) { return entry.key == "image" || entry.key == "mounts"; });
+  for (YamlEntry& section : train->entries) {
+    YamlNode* const roles = section.value.find("distributed");
+    if (roles == nullptr) continue;
+    for (YamlEntry& role : roles->entries) {
+      std::erase_if(role.value.entries, [](const YamlEntry& entry) { return entry.key == "image"; });
+    }
+  }
+}
+
 // The Spec, or problems; the hint is for all of them together.
 Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, std::string& hint) {
   const bool riseml = is_riseml_file(options.file_name);
   const std::vector<AddedParameter> added = apply_overrides(
       root, riseml ? options : with_lists_set(root, options), problems);
+  if (options.no_images) drop_images(root);
   SpecReading reading{problems, riseml};
   if (riseml) reading.notes = options.notes;
   std::string about_lists = riseml ? lists_instead_of_values(root) : "";
@@ -245,6 +270,7 @@ Spec read_as_manifest(YamlNode root, const ParseOptions& options, std::vector<st
     given.run = one.second;
     return true;
   });
+  if (options.no_images) given.image = "";
   for (const auto& [name, value] : options.parameters) given.parameters.push_back(name);
   given.is_in_shell = options.is_in_shell;
   read_manifest(root, given, problems, notes);

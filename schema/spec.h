@@ -45,6 +45,7 @@ struct RoleSpec {
   std::vector<std::string> run;   // shell lines, run in order, the first failing one ends it
   OnFailure on_failure = OnFailure::Fail;
   int per_host = 0;               // of them on one host, at the most; 0: as many as have room
+  std::string image = {};         // that they run in, where it is another one than the Spec's; empty: that one
   bool operator==(const RoleSpec&) const = default;
 };
 // The master is one of the workers, and per_host counts it with them.
@@ -202,8 +203,8 @@ struct Spec {
   std::string python = "auto";
   // Only with variations, whose first combination the fields above are of: the YAML with its lists.
   std::string source = {};
-  // What the replicas run in: an image of containers by its name, or the path of a directory that holds the files of
-  // one. Empty: the host itself.
+  // What the replicas run in whose role names no other: an image of containers by its name, or the path of a directory
+  // that holds the files of one. Empty: the host itself, for all of them.
   std::string image;
   std::vector<HostMount> mounts;               // of the host, seen in the image
   std::vector<std::string> hosts;              // that it may be placed on, as kHostTerm; empty: any
@@ -215,8 +216,9 @@ struct Spec {
   int replica_count() const;
   uint64_t member_count() const;          // as the parameters are combined; >= 1
   bool is_set() const { return member_count() > 1; }
-  bool has_build() const;                 // an environment of its own is made before it starts, or its image fetched
-  bool has_image_directory() const;       // whose image is there already
+  bool has_build() const;                 // an environment of its own is made before it starts, or an image fetched
+  const std::string& image_of(const RoleSpec& role) const;   // empty: they run on the host itself
+  std::vector<std::string> images() const;   // that any role runs in, the decider's first, each once
   // As `worker:` counts them: with the master, who is one of them.
   int most_workers() const;
   int least_workers() const;
@@ -236,6 +238,7 @@ struct ParseOptions {
   // [list] or a {map}, and nothing behind it.
   std::vector<std::pair<std::string, std::string>> set = {};
   std::vector<std::pair<std::string, std::string>> parameters = {};
+  bool no_images = false;   // what the file says of images is left out, and all run on the hosts themselves
   std::vector<Mistake>* mistakes = nullptr;  // what was refused, as facts; may be null
   std::vector<std::string>* notes = nullptr;  // what of a manifest of Kubernetes means nothing here, or of RiseML something else; may be null
   // Whether who submits has a variable: of a manifest's optional secrets only those are asked for. Empty: there is none.

@@ -37,7 +37,7 @@ Shape resources() {
 }
 
 // Who is always alone has one for what is wrong with saying it.
-Shape role(Shape count, std::string_view expected, std::string_view on_failure, Shape run) {
+Shape role(Shape count, std::string_view expected, std::string_view on_failure, Shape run, Shape image) {
   Shape per_host = count.maximum > 1 ? integer(1, 10'000) : refused("there is only one; write it for those of which there are several");
   return either(expected,
                 {count,
@@ -45,6 +45,7 @@ Shape role(Shape count, std::string_view expected, std::string_view on_failure, 
                                 {"per-host", std::move(per_host), "So many of them on one host at the most. Left out: as many as fit."},
                                 {"resources", resources(), "Replaces train.resources as a whole."},
                                 {"run", std::move(run), "Replaces train.run."},
+                                {"image", std::move(image), "Replaces train.image."},
                                 {"on-failure", word({"fail", "restart", "restart-on-signal", "ignore"}), on_failure}})});
 }
 Shape role(Shape count, std::string_view expected) {
@@ -52,7 +53,7 @@ Shape role(Shape count, std::string_view expected) {
               "What the exit of one of them means when its code is not 0; restart-on-signal: restart from 128 on, below it fail. "
               "Left out: fail, or restart where 'restart' "
               "has a limit.",
-              run_lines());
+              run_lines(), text(kImage));
 }
 
 Shape elastic() {
@@ -91,7 +92,8 @@ Shape engine_role(Shape count, std::string_view expected) {
   return role(std::move(count), expected,
               "What the exit of one of them means when its code is not 0. Left out: restart; of a worker with async or "
               "ssp, ignore.",
-              refused("the engine is its own command; remove 'run'"));
+              refused("the engine is its own command; remove 'run'"),
+              refused("the engine is a program of its own; leave it out"));
 }
 
 Shape engine_distributed() {
@@ -173,7 +175,7 @@ Shape mpi() {
     return role(std::move(count), expected,
                 "What the exit of one of them means when its code is not 0. Left out: fail, or restart where 'restart' "
                 "has a limit.",
-                refused(run));
+                refused(run), text(kImage));
   };
   return either(
       "a map of slots and distributed",

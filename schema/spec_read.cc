@@ -6,6 +6,7 @@
 #include "schema/decimal.h"
 #include "schema/engine_read.h"
 #include "schema/expand.h"
+#include "schema/image_name.h"
 #include "schema/line_pattern.h"
 #include "schema/quote.h"
 #include "schema/spec_check.h"
@@ -248,9 +249,7 @@ void check_image(const YamlNode& train, const Spec& spec, SpecReading& reading) 
   if (!spec.tensorflow.version.empty()) {
     refuse(value_of(value_of(&train, "tensorflow"), "version"), "train.tensorflow.version", "an image has its own; leave it out");
   }
-  if (spec.has_image_directory() && !spec.install.empty()) {
-    refuse(image, "train.image", "nothing is installed into a directory of files; name an image, or leave out 'install'");
-  }
+  if (is_image_directory(spec.image) && !spec.install.empty()) refuse(image, "train.image", std::string(kNoInstallIntoDirectory));
 }
 
 void read_lists(const YamlNode* train, Spec& spec) {

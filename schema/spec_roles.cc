@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "schema/engine_read.h"
+#include "schema/image_name.h"
 #include "schema/spec_check.h"
 #include "schema/spec_read.h"
 #include "schema/tensorboard.h"
@@ -21,6 +22,7 @@ struct WrittenRole {
   std::optional<Resources> resources = {};
   std::optional<std::vector<std::string>> run = {};
   std::optional<OnFailure> on_failure = {};
+  std::string image = {};   // empty: that of train
   int per_host = 0;
 };
 
@@ -54,6 +56,7 @@ WrittenRole read_role(const RolesPlace& roles, std::string_view name, int left_o
     role.resources = read_resources(*node, join_path(role.path, "resources"), reading);
   }
   if (const YamlNode* node = value_of(role.node, "run")) role.run = read_lines(*node);
+  role.image = scalar_text(value_of(role.node, "image"));
   if (const YamlNode* node = value_of(role.node, "on-failure")) {
     role.on_failure = node->text == "restart"             ? OnFailure::Restart
                       : node->text == "restart-on-signal" ? OnFailure::RestartOnSignal
@@ -113,6 +116,17 @@ void check_launcher(const WrittenRoles& roles, SpecReading& reading) {
   }
 }
 
+void check_images(const WrittenRoles& roles, const Spec& spec, SpecReading& reading) {
+  for (const WrittenRole* role : {&roles.worker, &roles.ps, &roles.master, &roles.chief, &roles.evaluator}) {
+    if (role->image.empty()) continue;
+    if (spec.image.empty()) {
+      complain(*role, "image", "the others would run on the hosts themselves: name an image for them, too, as train.image", reading);
+    } else if (is_image_directory(role->image) && !spec.install.empty()) {
+      complain(*role, "image", std::string(kNoInstallIntoDirectory), reading);
+    }
+  }
+}
+
 class RoleBuilder {
  public:
   RoleBuilder(Resources resources, std::vector<std::string> run, const Spec& spec)
@@ -127,6 +141,7 @@ class RoleBuilder {
     spec.run = written.run.value_or(run_);
     spec.on_failure = written.on_failure.value_or(spec_.usual_on_failure(role));
     spec.per_host = written.per_host;
+    if (written.image != spec_.image) spec.image = written.image;
     roles_.push_back(std::move(spec));
   }
 
@@ -145,6 +160,7 @@ WrittenRole merge_master(const WrittenRoles& roles, bool riseml) {
   WrittenRole merged = roles.master;
   if (!merged.resources && !riseml) merged.resources = roles.worker.resources;
   if (!merged.run) merged.run = roles.worker.run;
+  if (merged.image.empty()) merged.image = roles.worker.image;
   merged.per_host = roles.worker.per_host;
   if (!merged.on_failure && roles.worker.on_failure != OnFailure::Ignore) {
     merged.on_failure = roles.worker.on_failure;
@@ -227,6 +243,7 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
     roles.worker.run = {kMpiWorkerCommand};
     check_launcher(roles, reading);
     check_restarts(roles, spec, restart_limit_given, reading);
+    check_images(roles, spec, reading);
     builder.add(Role::Launcher, 1, roles.master);
     builder.add(Role::Worker, roles.worker.count, roles.worker);
   } else {
@@ -239,6 +256,7 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
     roles.evaluator = read_role(written, "evaluator", 0, reading);
     check_roles(roles, spec.framework, reading);
     check_restarts(roles, spec, restart_limit_given, reading);
+    check_images(roles, spec, reading);
     const YamlNode* tensorflow = value_of(&train, "tensorflow");
     if (roles.ps.count > 0 && tensorflow) check_ps_version(*tensorflow, spec, reading);
     if (roles.chief.count > 0) {
@@ -255,7 +273,8 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
   std::vector<RoleSpec> built = builder.take();
   // The image says itself what it runs.
   for (RoleSpec& role : built) {
-    if (role.run.empty() && !spec.image.empty() && !spec.has_image_directory()) role.run = {kImageCommand};
+    const std::string& image = spec.image_of(role);
+    if (role.run.empty() && !image.empty() && !is_image_directory(image)) role.run = {kImageCommand};
   }
   int replicas = 0;
   bool lacks_command = false;

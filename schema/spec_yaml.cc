@@ -183,12 +183,17 @@ void write_per_host(const RoleSpec& role, YamlWriter& out) {
   if (role.per_host > 0) out.key(4, "per-host", fmt::format("{}", role.per_host));
 }
 
+void write_image(const RoleSpec& role, YamlWriter& out) {
+  if (!role.image.empty()) out.key(4, "image", yaml_scalar(role.image));
+}
+
 // Who is the master, and nothing else is written of it here.
 void write_sole_worker(const RoleSpec& master, YamlWriter& out) {
-  if (master.per_host == 0) return out.key(3, "worker", "1");
+  if (master.per_host == 0 && master.image.empty()) return out.key(3, "worker", "1");
   out.key(3, "worker", "");
   out.key(4, "count", "1");
   write_per_host(master, out);
+  write_image(master, out);
 }
 
 // A role with what it does not share with train (whose values are the decider's).
@@ -197,13 +202,14 @@ void write_role(std::string_view name, int count, const RoleSpec& role, const Sp
   const RoleSpec& shared = spec.decider();
   const OnFailure usual = spec.usual_on_failure(role.role);
   const bool same = role.resources == shared.resources && role.run == shared.run &&
-                    role.on_failure == usual && role.per_host == 0;
+                    role.on_failure == usual && role.image.empty() && role.per_host == 0;
   if (same) return out.key(3, name, fmt::format("{}", count));
   out.key(3, name, "");
   out.key(4, "count", fmt::format("{}", count));
   write_per_host(role, out);
   if (role.resources != shared.resources) out.key(4, "resources", flow(role.resources));
   if (role.run != shared.run) out.lines(4, "run", role.run);
+  write_image(role, out);
   if (role.on_failure != usual) out.key(4, "on-failure", to_word(role.on_failure));
 }
 
@@ -213,12 +219,13 @@ void write_master(const Spec& spec, const RoleSpec* worker, YamlWriter& out) {
   const RoleSpec& fellow = worker ? *worker : master;
   const OnFailure inherited =
       !worker || fellow.on_failure == OnFailure::Ignore ? spec.restart.usual() : fellow.on_failure;
-  const bool same = master.resources == fellow.resources && master.run == fellow.run &&
+  const bool same = master.resources == fellow.resources && master.run == fellow.run && master.image == fellow.image &&
                     master.on_failure == inherited;
   if (same) return;
   out.key(3, "master", "");
   out.key(4, "resources", flow(master.resources));
   if (master.run != fellow.run) out.lines(4, "run", master.run);
+  if (master.image != fellow.image) out.key(4, "image", yaml_scalar(spec.image_of(master)));
   if (master.on_failure != inherited) out.key(4, "on-failure", to_word(master.on_failure));
 }
 
@@ -276,6 +283,7 @@ void write_mpi_role(std::string_view name, const RoleSpec& role, const Spec& spe
   out.key(4, "count", fmt::format("{}", role.count));
   write_per_host(role, out);
   out.key(4, "resources", flow(role.resources));
+  write_image(role, out);
   if (role.on_failure != spec.usual_on_failure(role.role)) out.key(4, "on-failure", to_word(role.on_failure));
 }
 

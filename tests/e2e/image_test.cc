@@ -173,6 +173,41 @@ TEST_CASE("steps of install go on in the image, for all that have the same") {
   CHECK_MESSAGE(failing.all().find("Failed with exit code 1: a step of install") != std::string::npos, failing.all());
 }
 
+TEST_CASE("roles run in images of their own, and one build makes all that its host needs") {
+  ImageScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  for (const std::string which : {"first", "second"}) {
+    scene.import_as(which);
+    REQUIRE(scene.podman({"tag", "localhost/tiny", "localhost/" + which}).code == 0);
+  }
+  Cluster& cluster = scene.cluster;
+  const fs::path project = cluster.project(
+      "project: p\ntrain:\n  framework: tensorflow\n  image: localhost/first\n  completion: all-workers\n"
+      "  resources: {cpus: 0.1, mem: 32}\n  tensorflow: {distributed: {chief: 1, worker: {count: 1, image: localhost/second}}}\n");
+  const Output both = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(both.code == 0, both.all());
+  CHECK_MESSAGE(has_in_order(both.out, {"+ podman export localhost/first", "+ podman export localhost/second"}), both.out);
+  CHECK(cluster.log_of("1.chief") == "first\n");
+  CHECK(cluster.log_of("1.worker.1") == "second\n");
+  const Output plan = cluster.run({"train", "--dry-run"}, project);
+  CHECK_MESSAGE(says(plan, "in the images localhost/first, localhost/second"), plan.all());
+  const Output shown = cluster.run({"status", "1"}, project);
+  CHECK_MESSAGE(has_in_order(shown.out, {"Image:", "localhost/first", "of worker:", "localhost/second"}), shown.out);
+
+  // What is made is made for every role; of the other image there is nothing to do.
+  const Output one = cluster.run({"train", "--image", "localhost/second", "--", "cat", "/which"}, project);
+  REQUIRE_MESSAGE(one.code == 0, one.all());
+  CHECK_MESSAGE(!says(one, "podman"), one.out);
+  CHECK(cluster.log_of("2.train") == "second\n");
+
+  const Output failed = cluster.run({"train", "--set", "train.tensorflow.distributed.worker.image=localhost/none"}, project);
+  CHECK(failed.code != 0);
+  CHECK_MESSAGE(says(failed, "pull localhost/none"), failed.all());
+  const Output without = cluster.run({"train", "--no-image", "--set", "train.run=echo on the host"}, project);
+  CHECK_MESSAGE(without.code == 0, without.all());
+  CHECK(cluster.log_of("4.worker.1") == "on the host\n");
+}
+
 TEST_CASE("a gang runs in a directory of an image's files, each with a layer of its own, and ends as any other") {
   ImageScene scene;
   if (const std::string lacking = tiny_image_unavailable(); !lacking.empty()) return say_skipped(lacking);

@@ -30,7 +30,9 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
                       "/data/Müller",
                       {{"A", "b"}, {"BYTES", std::string("\xfe\x01", 2)}},
                       {"/sys/fs/cgroup/a", "/sys/fs/cgroup/b"},
-                      {0, 7}}};
+                      {0, 7},
+                      "/images/\xfd"}};
+  launch.shown = {{"/mnt/\xfc", "/sets", true}};
   REQUIRE(folder.directory.write_launch(launch).ok());
   const auto read = folder.directory.read_launch();
   REQUIRE(read.ok());
@@ -57,6 +59,26 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
   CHECK(again.replicas[0].env == launch.replicas[0].env);
   CHECK(again.replicas[0].cgroups == launch.replicas[0].cgroups);
   CHECK(again.replicas[0].processors == std::vector<int>{0, 7});
+  CHECK(again.replicas[0].image == "/images/\xfd");
+  CHECK(again.shown == launch.shown);
+}
+
+TEST_CASE("a launch of the version before has one image for all") {
+  LaunchFolder folder;
+  pb::LaunchFrame frame;
+  frame.set_format(2);
+  frame.set_experiment("4.2");
+  frame.set_image("/images/\xff");
+  pb::ReplicaFrame replica;
+  replica.set_id("4.2.worker.1");
+  std::string record;
+  append_frame(record, kRecordLaunch, frame.SerializeAsString(), {});
+  append_frame(record, kRecordReplica, replica.SerializeAsString(), {});
+  append_frame(record, kRecordWhole, "", {});
+  std::ofstream(folder.directory.record()) << record;
+  const auto read = folder.directory.read_launch();
+  REQUIRE((read.ok() && read->has_value()));
+  CHECK((*read)->replicas.at(0).image == "/images/\xff");
 }
 
 TEST_CASE("a launch that is missing or torn is not there, one of another version is an error") {

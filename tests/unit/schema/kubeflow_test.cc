@@ -100,7 +100,7 @@ TEST_CASE("containers run in their image, where it or workingDir says, and what 
 
   ParseOptions on_hosts;
   std::vector<std::string> notes;
-  on_hosts.set = {{"train.image", "null"}};
+  on_hosts.no_images = true;
   on_hosts.notes = &notes;
   const auto without = parse_spec(torch_job("image: torch:2, command: [python, t.py], workingDir: /opt"), on_hosts);
   REQUIRE(without.ok());
@@ -111,8 +111,14 @@ TEST_CASE("containers run in their image, where it or workingDir says, and what 
   CHECK(!parse_spec(torch_job("image: torch:2"), on_hosts).ok());   // what it runs is not known
 
   const std::string two = torch_job("image: torch:2, command: [a]", "image: torch:3, command: [a]");
-  CHECK(!parse_spec(two, {}).ok());
-  CHECK(spec_with(two, {{"train.image", "torch:3"}}).image == "torch:3");
+  const Spec apart = spec_with(two, {});
+  CHECK(apart.images() == std::vector<std::string>{"torch:2", "torch:3"});
+  CHECK(apart.image_of(*apart.role(Role::Worker)) == "torch:3");
+  CHECK(spec_with(two, {{"train.image", "torch:3"}}).images() == std::vector<std::string>{"torch:3"});
+  CHECK(parse_spec(two, on_hosts)->images().empty());
+  const auto none = parse_spec(torch_job("image: torch:2, command: [a]", "command: [a]"), {});
+  REQUIRE(!none.ok());
+  CHECK(none.error().message.find("all run in images, or none does") != std::string::npos);
 }
 
 TEST_CASE("volumes that lie on nodes are mounts, empty ones directories, and others are said") {
@@ -131,7 +137,7 @@ TEST_CASE("volumes that lie on nodes are mounts, empty ones directories, and oth
   std::vector<std::string> notes_without;
   ParseOptions without;
   without.notes = &notes_without;
-  without.set = {{"train.image", "null"}, {"train.mounts", "null"}};
+  without.no_images = true;
   REQUIRE(parse_spec(job("[{name: sets, mountPath: /mnt/sets, readOnly: true}, {name: tmp, mountPath: /scratch}]", volumes), without).ok());
   CHECK(notes_without == std::vector<std::string>{"/mnt/sets (line 1) is there in an image alone; on the hosts it is /nfs/sets",
                                                   "/scratch (line 1) is there in an image alone"});
@@ -201,7 +207,8 @@ TEST_CASE("a volume of a ConfigMap of the same file is its files") {
   options.notes = &notes;
   REQUIRE(parse_spec(file("", "{name: v, mountPath: /c}", "binaryData: {lr: AAAA}"), options).ok());
   CHECK(notes.at(1) == "not to be had here, and the program may need it: the volume v (line 6), of /c");
-  options.set = {{"train.image", "null"}, {"train.run", "a"}};
+  options.no_images = true;
+  options.set = {{"train.run", "a"}};
   REQUIRE(parse_spec(file("", "{name: v, mountPath: /c}"), options).ok());
   CHECK(notes == std::vector<std::string>{"/c (line 6) is there in an image alone"});
   ParseOptions mpi;

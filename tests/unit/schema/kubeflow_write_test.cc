@@ -158,7 +158,7 @@ TEST_CASE("a JAXJob has workers alone, which are all alike") {
   REQUIRE(alike.ok());
   CHECK(alike->text.find("Worker:") != std::string::npos);
   CHECK(alike->text.find("replicas: 3") != std::string::npos);
-  for (const char* master : {"run: b", "resources: {cpus: 3}", "on-failure: restart"}) {
+  for (const char* master : {"run: b", "resources: {cpus: 3}", "on-failure: restart", "image: j"}) {
     const auto other = job(fmt::format("worker: 3, master: {{{}}}", master));
     CHECK_MESSAGE(!other.ok(), master);
   }

@@ -61,6 +61,10 @@ class RandomSpec {
     const bool takes_image = spec.framework != Framework::Engine &&
                              spec.python == "auto" && spec.tensorflow.version.empty();
     if (flip() && takes_image) spec.image = spec.install.empty() ? "/images/a b" : "nvidia/cuda:8.0";
+    for (RoleSpec& role : spec.roles) {
+      const bool has_own = !spec.image.empty() && role.role != Role::Train && role.role != Role::Tensorboard && flip();
+      if (has_own) role.image = spec.install.empty() ? "/images/" + std::string(to_string(role.role)) : "python:3.12";
+    }
     if (!spec.image.empty() && flip()) spec.mounts = {{"/a b", "/a b"}, {"/x", "/" + std::string("ü"), true}};
     return spec;
   }

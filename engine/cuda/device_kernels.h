@@ -122,6 +122,12 @@ class DeviceKernels {
   // ---- attention
   void attention(const AttentionShape& shape, int64_t samples, const V* qkv, V* out, Sum* log_sums) const {
     if constexpr (kFuses) {
+      if (const int64_t most = samples_at_once(shape); samples > most) {
+        const int64_t rows = most * shape.context;
+        attention(shape, most, qkv, out, log_sums);
+        return attention(shape, samples - most, qkv + rows * 3 * shape.width, out + rows * shape.width,
+                         log_sums + rows * shape.heads);
+      }
       if (FusedAttention* fused = context_->fused_attention(shape, samples)) {
         return fused->forward(stream(), shape, samples, qkv, out, log_sums, work_of(*fused, shape, samples));
       }
@@ -131,6 +137,12 @@ class DeviceKernels {
   void attention_backward(const AttentionShape& shape, int64_t samples, const V* qkv, const V* out,
                           const Sum* log_sums, const V* dout, V* dqkv) const {
     if constexpr (kFuses) {
+      if (const int64_t most = samples_at_once(shape); samples > most) {
+        const int64_t rows = most * shape.context, narrow = rows * shape.width;
+        attention_backward(shape, most, qkv, out, log_sums, dout, dqkv);
+        return attention_backward(shape, samples - most, qkv + 3 * narrow, out + narrow, log_sums + rows * shape.heads,
+                                  dout + narrow, dqkv + 3 * narrow);
+      }
       if (FusedAttention* fused = context_->fused_attention(shape, samples)) {
         return fused->backward(stream(), shape, samples, qkv, out, log_sums, dout, dqkv, work_of(*fused, shape, samples));
       }

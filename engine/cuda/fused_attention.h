@@ -4,13 +4,22 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "engine/cuda/device.h"
+#include "engine/cuda/gemm.h"
 #include "engine/cuda/kernels.h"
 #include "schema/result.h"
 
 namespace dtrain::engine::cuda {
+
+// So many samples go at once: cuDNN takes no 2^16, and what its kernels count elements in is not known to be more than
+// 32 bits. Of several a multiple of 4, so that where the next ones' sums begin is one of 16 bytes.
+inline int64_t samples_at_once(const AttentionShape& shape) {
+  const int64_t most = std::clamp<int64_t>(kMostReach / (shape.context * 3 * shape.width), 1, 65'532);
+  return most < 4 ? most : most / 4 * 4;
+}
 
 class FusedAttention {
  public:
@@ -18,7 +27,8 @@ class FusedAttention {
   static Result<std::unique_ptr<FusedAttention>> open(Device& device);
   virtual ~FusedAttention() = default;
 
-  // Whether it takes these, or why not. The first time a plan is made: that must not be while a stream is captured.
+  // Whether it takes these, no more than samples_at_once(), or why not. The first time a plan is made: that must not be
+  // while a stream is captured.
   virtual const Status& takes(const AttentionShape& shape, int64_t samples) = 0;
   // The rest is for what it takes. Bytes that either of the two works in.
   virtual int64_t workspace(const AttentionShape& shape, int64_t samples) = 0;

@@ -37,7 +37,7 @@ void check_attention(const AttentionShape& shape, int64_t samples, By by = By::O
   } else if (const auto library = FusedAttention::open(context->device()); !library.ok()) {
     return tests::say_skipped(library.error().message);
   } else {
-    const Status taken = library.value()->takes(shape, samples);
+    const Status taken = library.value()->takes(shape, std::min(samples, samples_at_once(shape)));
     if (!taken.ok()) FAIL(taken.error().message);
     const DeviceKernels<T> kernels(*context);
     kernels.attention(shape, samples, d_qkv.data(), d_out.data(), d_log_sums.data());
@@ -67,6 +67,11 @@ TEST_CASE("attention by the library") {
   check_attention<Bfloat16>({.context = 2, .heads = 3, .width = 24}, 2, By::Library);
   check_attention<Bfloat16>({.context = 33, .heads = 2, .width = 32}, 3, By::Library);
   check_attention<Bfloat16>({.context = 70, .heads = 3, .width = 192}, 2, By::Library);
+}
+TEST_CASE("attention by the library of more samples than it takes at once") {
+  check_attention<Bfloat16>({.context = 2, .heads = 1, .width = 8}, 65'537, By::Library);
+  CHECK(samples_at_once({.context = 1024, .heads = 12, .width = 768}) == 908);
+  CHECK(samples_at_once({.context = 1 << 20, .heads = 12, .width = 768}) == 1);
 }
 TEST_CASE("attention of a large batch by the library's fastest kernels is that of own kernels") {
 #ifdef DTRAIN_EMULATED_CUDA

@@ -63,6 +63,7 @@ class EmulatedAttention : public FusedAttention {
 
   void forward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv, Bfloat16* out,
                float* log_sums, void*) override {
+    if (!counts(samples)) return;
     emulated::enqueue(stream, [=] {
       for_heads(shape, samples, qkv, [&](const Head& head, int64_t at, int64_t offset) {
         std::vector<float> weights(static_cast<size_t>(head.context));
@@ -88,6 +89,7 @@ class EmulatedAttention : public FusedAttention {
 
   void backward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv,
                 const Bfloat16* out, const float* log_sums, const Bfloat16* dout, Bfloat16* dqkv, void*) override {
+    if (!counts(samples)) return;
     emulated::enqueue(stream, [=] {
       for_heads(shape, samples, qkv, [&](const Head& head, int64_t at, int64_t offset) {
         const auto size = static_cast<size_t>(head.context * head.width);
@@ -127,6 +129,12 @@ class EmulatedAttention : public FusedAttention {
   const Status& status() const override { return status_; }
 
  private:
+  // As cuDNN, which makes a plan of any number.
+  bool counts(int64_t samples) {
+    if (samples > 65'535 && status_.ok()) status_ = Error{Code::FailedPrecondition, "attention: so many samples don't go", ""};
+    return status_.ok();
+  }
+
   Device& device_;
   std::map<std::array<int64_t, 4>, Status> taken_;
   Status status_ = ok();

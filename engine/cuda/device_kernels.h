@@ -64,7 +64,8 @@ class DeviceKernels {
   }
   void gemm_bias_gelu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* x, V* y) const {
     if constexpr (kFuses) {
-      if (n % kKeptUnit == 0) {
+      // Weights that reach too far are summed over in two: halves(). What goes into the gelu is there only then.
+      if (n % kKeptUnit == 0 && reach(k, b.row_stride, n, b.column_stride) <= kMostReach) {
         return run<V>({.m = m, .n = n, .k = k, .a = a, .b = b, .c = y, .ldc = n, .bias = bias, .after = After::Gelu,
                        .kept = x});
       }

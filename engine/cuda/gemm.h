@@ -77,12 +77,12 @@ std::optional<std::pair<Product<T, Out>, Product<T, Out>>> cut(const Product<T, 
 // The same as two products, the second after the first, where a matrix reaches over more elements than kernels of
 // cuBLASLt count: from 2^31 on they read and write elsewhere. The logits of 64 samples of GPT-2 do.
 inline constexpr int64_t kMostReach = (int64_t{1} << 31) - 1;
+inline int64_t reach(int64_t rows, int64_t row_stride, int64_t columns, int64_t column_stride) {
+  return (rows - 1) * row_stride + (columns - 1) * column_stride + 1;
+}
 template <class T, class Out>
 std::optional<std::pair<Product<T, Out>, Product<T, Out>>> halves(const Product<T, Out>& p,
                                                                         int64_t most = kMostReach) {
-  const auto reach = [](int64_t rows, int64_t row_stride, int64_t columns, int64_t column_stride) {
-    return (rows - 1) * row_stride + (columns - 1) * column_stride + 1;
-  };
   const bool a_reaches = reach(p.m, p.a.row_stride, p.k, p.a.column_stride) > most;
   const bool b_reaches = reach(p.k, p.b.row_stride, p.n, p.b.column_stride) > most;
   const bool by_m = reach(p.m, p.ldc, p.n, 1) > most || (a_reaches && p.a.column_stride == 1);

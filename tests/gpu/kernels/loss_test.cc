@@ -85,6 +85,7 @@ void check_loss(int64_t rows, int64_t n, int64_t ld, int slices, int kinds = 0, 
 TEST_CASE_TEMPLATE("the loss of few classes and of many, whole and in slices", T, float, double, Bfloat16) {
   check_loss<T>(37, 10, 10, 1);
   check_loss<T>(5, 1, 8, 1);
+  check_loss<T>(1100, 3, 3, 1);
   check_loss<T>(3, 301, 320, 1);
   check_loss<T>(2, 6000, 6016, 1);
   check_loss<T>(3, 4097, 4097, 1);    // rows that are not aligned

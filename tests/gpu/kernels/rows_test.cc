@@ -47,8 +47,8 @@ void check_layer_norm(int64_t rows, int64_t n) {
 }
 
 TEST_CASE_TEMPLATE("layer norm of every width", T, float, double, Bfloat16) {
-  for (const int64_t n : {8, 31, 32, 64, 100, 128, 384, 520, 1024, 1032, 2100}) check_layer_norm<T>(n > 500 ? 5 : 19, n);
-  check_layer_norm<T>(300, 64);  // more rows than a block has warps, and than there are partial sums of
+  for (const int64_t n : {8, 31, 32, 64, 100, 128, 384, 520, 1024, 1032, 2056, 2100}) check_layer_norm<T>(n > 500 ? 5 : 19, n);
+  check_layer_norm<T>(8 * kPartialRows + 300, 64);  // more rows than one for each warp of all blocks that there are sums of
 }
 
 TEST_CASE_TEMPLATE("sums over rows of every shape, and of none", T, float, double, Bfloat16) {
@@ -56,7 +56,7 @@ TEST_CASE_TEMPLATE("sums over rows of every shape, and of none", T, float, doubl
   if (!context) return;
   Random random;
   CAPTURE(random.seed);
-  for (const int64_t rows : {0, 1, 7, 300, 2100}) {
+  for (const int64_t rows : {0, 1, 7, 300, 2100, 7000}) {
     for (const int64_t n : {1, 33, 80}) {
       CAPTURE(rows);
       CAPTURE(n);
@@ -78,7 +78,7 @@ TEST_CASE("rows are sorted by their token, in their order") {
   Random random;
   CAPTURE(random.seed);
   for (const int64_t vocabulary : {1, 2, 300, 70'000}) {
-    for (const int64_t rows : {1, 1023, 1024, 1025, 3000}) {
+    for (const int64_t rows : {1, 1023, 1024, 1025, 3000, 9000}) {
       CAPTURE(vocabulary);
       CAPTURE(rows);
       const std::vector<int32_t> ids = random.below(vocabulary, rows);

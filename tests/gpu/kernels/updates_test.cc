@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "engine/buffer.h"
 #include "engine/cuda/device_kernels.h"
@@ -58,6 +59,17 @@ TEST_CASE("updates have the bits of the CPU's") {
   if (optimizer.states() > 0) CHECK(d_first.read() == first);
   if (optimizer.states() > 1) CHECK(d_second.read() == second);
   CHECK(back(copy.read()) == back(to<Bfloat16>(back(params))));
+}
+
+TEST_CASE("squares of more blocks than a block has threads are all added") {
+  const auto context = test_context();
+  if (!context) return;
+  std::vector<double> sums(2500);
+  std::iota(sums.begin(), sums.end(), 0);
+  Array<double> squares(*context, sums);
+  Array<Totals> totals(*context, std::vector<Totals>{{1, 2, 3, 4}});
+  add_squares(context->stream(), 2500, squares.data(), totals.data());
+  CHECK(totals.read()[0].squares == 4 + 2500 * 2499 / 2);
 }
 
 TEST_CASE("nothing is updated when a number is none, and clipping takes from the scale") {

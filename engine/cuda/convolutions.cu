@@ -15,7 +15,7 @@ struct Element {
   uint32_t at, channel, y, x, image;
 };
 
-// op.run(element), of each of so many blocks. A block of 2^32 elements would be 17 GB of floats.
+// op.run(element), of each of so many blocks, none larger than kMostOfBlock.
 template <class Op>
 __global__ void elements_kernel(int64_t blocks, uint32_t count, uint32_t height, uint32_t width, Op op) {
   const uint32_t at = blockIdx.x * blockDim.x + threadIdx.x, pixel = at / kImages, row = pixel / width;

@@ -1,11 +1,33 @@
 #include "engine/cuda/device_model.h"
 
+#include <algorithm>
+
 #include "engine/cuda/device_kernels.h"
 #include "engine/models/gpt.h"
 #include "engine/models/lenet.h"
 #include "engine/models/mlp.h"
 
 namespace dtrain::engine::cuda {
+
+Status check_on_device(const ModelSpec& spec, const SampleShape& shape) {
+  if (const auto* gpt = std::get_if<GptSpec>(&spec); gpt != nullptr && gpt->width / gpt->heads > kMaxHeadWidth) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("heads of {} are wider than the {} that attention on GPUs takes", gpt->width / gpt->heads,
+                             kMaxHeadWidth),
+                 "more heads"};
+  }
+  if (const auto* lenet = std::get_if<LenetSpec>(&spec)) {
+    for (const ConvShape& conv : lenet_convolutions(*lenet, shape)) {
+      const int64_t largest = std::max(conv.in_size(), conv.out_size());
+      if (largest <= kMostOfBlock) continue;
+      return Error{Code::InvalidArgument,
+                   fmt::format("a convolution of {} images has {} values, and on GPUs it takes {} at most", kBlockImages, largest,
+                               kMostOfBlock),
+                   "fewer channels, or smaller images"};
+    }
+  }
+  return ok();
+}
 
 template <class T>
 std::unique_ptr<DeviceModel<T>> make_device_model(Context& context, const ModelSpec& spec, const SampleShape& shape,

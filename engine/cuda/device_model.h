@@ -11,6 +11,9 @@ namespace dtrain::engine::cuda {
 template <class T>
 using DeviceModel = Model<T, Sum<T>>;
 
+// InvalidArgument: a model that GPUs can't take, however much memory they have.
+Status check_on_device(const ModelSpec& spec, const SampleShape& shape);
+
 // std::bad_alloc when the device has not enough memory. All outlive the model. Arenas hold the part alone:
 // part_layout().
 template <class T>

@@ -125,6 +125,7 @@ void attention_backward(cudaStream_t stream, const AttentionShape& shape, int64_
                         const T* out, const Sum<T>* log_sums, const T* dout, T* dqkv, Sum<T>* work);
 
 // ---- blocks of kBlockImages images, one after the other: convolutions.cu; shapes as in kernels/kernels.h
+inline constexpr int64_t kMostOfBlock = UINT32_MAX;  // of its elements
 template <class T>
 void conv(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* in, const T* filters, T* out);
 // `work`: conv_gradients_workspace() elements.

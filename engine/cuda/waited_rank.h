@@ -100,12 +100,7 @@ template <class Make>
 Result<std::unique_ptr<Share>> make_on_device(const RunPlan& plan, const WaitedRank& waited, Make make) {
   Rank& rank = waited.rank;
   rank.device().use();
-  if (const auto* gpt = std::get_if<GptSpec>(&plan.spec.model); gpt != nullptr && gpt->width / gpt->heads > kMaxHeadWidth) {
-    return Error{Code::InvalidArgument,
-                 fmt::format("heads of {} are wider than the {} that attention on GPUs takes", gpt->width / gpt->heads,
-                             kMaxHeadWidth),
-                 "more heads"};
-  }
+  TRY(check_on_device(plan.spec.model, plan.data.shape));
   try {
     return std::unique_ptr<Share>(new WaitedShare(waited, make()));
   } catch (const std::bad_alloc&) {

@@ -204,6 +204,23 @@ TEST_CASE_TEMPLATE("a model's loss and gradients on a device are the CPU's", T, 
   SUBCASE("gpt of rows in whole packs") { check<T>(wide_gpt()); }
 }
 
+TEST_CASE("a model that kernels of a device can't count is refused, and none that they can") {
+  const LenetSpec lenet{.kernel = 3, .channels = {8192}, .hidden = {}, .padding = true, .pool = {2}};
+  const auto check_images = [&](int64_t height) {
+    return check_on_device(lenet, {.channels = 3, .height = height, .width = 256, .classes = 10});
+  };
+  CHECK(check_images(255).ok());  // 2^32 - 2^24
+  const Status images = check_images(256);
+  REQUIRE(!images.ok());
+  CHECK(images.error().message ==
+        "a convolution of 8 images has 4294967296 values, and on GPUs it takes 4294967295 at most");
+  const auto check_heads = [](int64_t width) {
+    return check_on_device(GptSpec{.heads = 2, .width = static_cast<int>(2 * width)}, {.context = 8, .vocabulary = 8});
+  };
+  CHECK(check_heads(kMaxHeadWidth).ok());
+  CHECK(!check_heads(kMaxHeadWidth + 1).ok());
+}
+
 TEST_CASE("a lenet on a device has room for as many blocks of images as its samples fill") {
   const auto context = test_context();
   if (!context) return;

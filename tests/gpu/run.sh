@@ -60,8 +60,9 @@ within() {
     echo "no time is left for: $*" >&2
     return 1
   fi
-  timeout "$seconds" "$@" || code=$?
-  if ((code > 0)); then echo "$( ((code == 124)) && echo "took more than $seconds s" || echo "ended with code $code"): $*" >&2; fi
+  # A training takes TERM for the end of its step, to which a GPU that hangs never comes.
+  timeout --kill-after=10 "$seconds" "$@" || code=$?
+  if ((code > 0)); then echo "$( ((code == 124 || code == 137)) && echo "took more than $seconds s, or was killed" || echo "ended with code $code"): $*" >&2; fi
   echo "$SECONDS s so far"
   return "$code"
 }
@@ -74,6 +75,7 @@ check() {
     within 50 "$programs/gpu_tests" --duration "-sf=*/$each" >"build/gpu-tests/$(basename "$each" _test.cc).txt" 2>&1 &
     pids+=($!)
   done
+  if ((${#pids[@]} == 0)); then echo "$programs/gpu_tests has none of the tests that are here" >&2; failed=1; return; fi
   for each in "${pids[@]}"; do wait "$each" || failed=1; done
   for each in build/gpu-tests/*; do
     echo "== $(basename "$each" .txt)"

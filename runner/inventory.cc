@@ -143,7 +143,7 @@ std::vector<GpuFacts> visible_gpus(const std::vector<GpuFacts>& all,
     while (word.ends_with(' ')) word.remove_suffix(1);
     const GpuFacts* gpu = named(all, word);
     if (gpu == nullptr) break;
-    out.push_back(*gpu);
+    if (std::ranges::find(out, gpu->index, &GpuFacts::index) == out.end()) out.push_back(*gpu);
   }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
   return out;

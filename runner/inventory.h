@@ -18,7 +18,7 @@ uint64_t usable_memory_bytes();
 std::string host_name();
 
 // Which devices a CUDA_VISIBLE_DEVICES of the runner itself leaves: indices or uuids, ended by the
-// first that names no device, as CUDA does. nullopt: no mask, all of them.
+// first that names no device, as CUDA does; one that is named twice is there once. nullopt: no mask, all of them.
 std::vector<GpuFacts> visible_gpus(const std::vector<GpuFacts>& all,
                                    const std::optional<std::string>& mask);
 

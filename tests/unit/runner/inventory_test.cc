@@ -20,6 +20,7 @@ TEST_CASE("the runner hands out only what its own mask leaves") {
   CHECK(indices("2,0") == std::vector{0, 2});
   CHECK(indices("GPU-bb") == std::vector{1});
   CHECK(indices("1,-1,2") == std::vector{1});
+  CHECK(indices("1,2,1,GPU-cccc") == std::vector{1, 2});
   CHECK(indices("").empty());
   CHECK(indices("NoDevFiles").empty());
 }

@@ -220,8 +220,8 @@ Status DeviceUpdater::enqueue(int me, Rank& mine, const Update& update) {
   if (mine.part().slice > 0) mine.clear_totals();
   if (plan_.spec.clip_norm != 0 && grid_.data_of(me) == 0) mine.add_squares();
   if (links.world != nullptr) links.world->all_reduce(mine.stream(), &totals->loss, kTotals);
-  mine.update(update, updates(update.step));
-  if (links.world == nullptr) return ok();
+  if (links.world == nullptr) return mine.update(update, updates(update.step));
+  TRY(mine.update(update, updates(update.step), [&] { return watch(me, update.step, "all-reduce"); }));
   return meeting_.gather(me, update.step, deadline(), {}, {});
 }
 

@@ -116,10 +116,14 @@ void Rank::add_squares() {
   }
 }
 
-void Rank::update(const Update& update, int64_t updates) {
+Status Rank::update(const Update& update, int64_t updates, const std::function<std::function<Status()>()>& watch) {
   step_scale(stream(), context_->totals(), plan_.spec.clip_norm, scale_.data());
   const OptimizerStep step{.learning_rate = update.learning_rate, .step = updates + 1};
+  Status paced = ok();
+  int runs = 0;
   optimizer_.for_runs({0, layout_.size()}, [&](Range range, bool decays) {
+    if (!paced.ok()) return;
+    if (watch && ++runs % kRunsPaced == 0) paced = pace(watch());
     const auto at = [&](DeviceMemory<float>& arena) { return arena.data() + range.begin; };
     Bfloat16* copy = copy_.size() > 0 ? copy_.data() + range.begin : nullptr;
     if (plan_.spec.optimizer.kind == Optimizer::Sgd) {
@@ -133,11 +137,13 @@ void Rank::update(const Update& update, int64_t updates) {
                   scale_.data(), at(params_), at(gradients_), at(states_[0]), at(states_[1]), copy);
     }
   });
+  TRY(std::move(paced));
   End& end = end_of(update.step);
   end.step = update.step;
   device().copy_to_host(context_->totals(), 1, end.totals.data());
   device().copy_to_host(scale_.data(), 1, end.scale.data());
   device().check(cudaEventRecord(end.reached, stream()), "mark the end of a step");
+  return ok();
 }
 
 namespace {

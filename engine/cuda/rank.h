@@ -67,8 +67,8 @@ class Rank {
   void add_squares();
   // Gradients and the context's totals are of the whole batch: parameters, or nothing if the loss is no number, or with `clip`
   // a gradient. Enqueued, and the end of the step with it; the one before may be on its way still. `updates`: that
-  // parameters have seen before.
-  void update(const Update& update, int64_t updates);
+  // parameters have seen before. `watch`, where others are waited for: it is paced, and this makes the look of each pace().
+  Status update(const Update& update, int64_t updates, const std::function<std::function<Status()>()>& watch = {});
   // Waits for the end of this step, one of the last two, unless its outcome was asked for. `look`: as Device::wait(). An
   // error of a link too, by which the end may have come at once.
   Status wait_for(int64_t step, const std::function<Status()>& look);
@@ -107,6 +107,7 @@ class Rank {
   End& end_of(int64_t step) { return ends_[static_cast<size_t>(step) % ends_.size()]; }
   std::array<End, 2> ends_;
   static constexpr size_t kPaces = 16;
+  static constexpr int kRunsPaced = 16;  // of an update, about as many launches as a layer's
   std::array<cudaEvent_t, kPaces> paces_ = {};
   size_t paced_ = 0;
   Links links_;

@@ -22,7 +22,7 @@ TEST_CASE("each of two steps on their way is told as it was, and once") {
 
   const auto enqueue = [&](int64_t step, const cuda::Totals& totals) {
     rank.device().copy_to_device(&totals, 1, rank.context().totals());
-    rank.update({.step = step, .learning_rate = 0.1}, step);
+    REQUIRE(rank.update({.step = step, .learning_rate = 0.1}, step).ok());
   };
   const double none = std::numeric_limits<double>::quiet_NaN();
   const auto check_right = [&](int64_t step, double rows) {

@@ -296,6 +296,38 @@ TEST_CASE("who waits for another GPU ends within the deadline, with more launche
   CHECK(emulated::device_bytes() == 0);
 }
 
+// Of many layers: so the update is as many launches as a device takes at once, behind a sum that never comes.
+TEST_CASE("an update that waits for another GPU ends within the deadline, with more launches than a GPU takes at once") {
+  const Folder folder;
+  std::ofstream text(folder.path / "text");
+  for (int i = 0; i < 6 * 10 + 1; ++i) text << static_cast<char>('a' + i * i % 23);
+  text.close();
+  Json changes = kAdam;
+  changes.merge_patch(kBuckets);
+  changes["model"] = {{"gpt", {{"layers", 40}, {"heads", 1}, {"width", 8}, {"context", 6}, {"vocabulary", 128}}}};
+  changes["data"] = {{"train", folder.path / "text"}, {"test", folder.path / "text"}};
+  changes.merge_patch({{"batch", 2}, {"steps", 4}, {"deadline", 2}});
+  std::atomic<bool> over = false;
+  Around around;
+  // Its sums of the step are done when its stream is, which then does nothing more.
+  around.after = [&](cuda::Rank& rank, int me, int64_t step) {
+    if (step != 1) return;
+    const Status done = rank.device().wait();
+    if (!done.ok()) FAIL_CHECK(done.error().message);
+    emulated::make_queues(400);
+    if (me == 1) emulated::enqueue(rank.stream(), [&] { return over.load(); });
+  };
+  around.at_end = [&](int) {
+    over = true;
+    emulated::stir();
+  };
+  const Status status = train_on(2, folder, "out", changes, around);
+  emulated::make_queues(SIZE_MAX);
+  REQUIRE(!status.ok());
+  CHECK_MESSAGE(status.error().message.find("GPUs did not answer for 2 s after step 1") != std::string::npos, status.error().message);
+  CHECK(emulated::device_bytes() == 0);
+}
+
 }  // namespace
 }  // namespace dtrain::engine
 

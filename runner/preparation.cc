@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <set>
 
 #include "runner/ask_program.h"
 #include "runner/carried_outputs.h"
@@ -12,16 +11,13 @@
 #include "runner/data_sets.h"
 #include "runner/driver_files.h"
 #include "runner/engine_launch.h"
-#include "runner/file_server.h"
 #include "runner/mpi_launch.h"
-#include "runner/environments.h"
 #include "runner/gpu_lock.h"
+#include "runner/launch_environments.h"
 #include "runner/network_interface.h"
 #include "runner/numa.h"
 #include "runner/python.h"
-#include "schema/expand.h"
 #include "schema/hosts_test.h"
-#include "schema/image_name.h"
 #include "schema/needed_glibc.h"
 #include "schema/quote.h"
 #include "schema/random_id.h"
@@ -40,20 +36,6 @@ constexpr const char* kOutputInImage = "/output";   // as RiseML had it
 constexpr const char* kProgramInImage = "/.dtrain/dtrain";
 constexpr int64_t kBeginsMs = 20'000;
 constexpr const char* kMpiListsInImage = "/etc/mpi";   // as Kubeflow has it
-
-Result<Seat> seat_from(const pb::SeatInfo& info) {
-  Seat seat;
-  TRY(seat.replica, parse_replica_id(info.replica()));
-  seat.host = HostId{info.host_id()};
-  seat.address = info.address();
-  seat.port = static_cast<int>(info.port());
-  seat.rank = static_cast<int>(info.rank());
-  seat.local_rank = static_cast<int>(info.local_rank());
-  seat.cpus = info.cpus();
-  seat.memory_bytes = info.memory_bytes();
-  for (const uint32_t gpu : info.gpus()) seat.gpus.push_back(static_cast<int>(gpu));
-  return seat;
-}
 
 Status make_directory(const fs::path& path) {
   std::error_code error;
@@ -118,47 +100,9 @@ class Views {
   bool kept_ = false;
 };
 
-// Its rights and limits are those of what it is for, which has not begun.
-bool is_build(const ReplicaId& id) {
-  return id.role == Role::Build;
-}
-
-struct Understood {
-  Spec spec;
-  std::vector<Seat> gang;
-  std::vector<Seat> here;
-};
-
-Result<Understood> understand(const pb::Launch& launch) {
-  Understood out;
-  ParseOptions options;
-  options.file_name = "launch";
-  TRY(const Spec whole, parse_spec(launch.spec_yaml(), options));
-  out.spec = member_spec(whole, launch.member());
-  for (const pb::SeatInfo& info : launch.gang()) {
-    TRY(Seat seat, seat_from(info));
-    out.gang.push_back(std::move(seat));
-  }
-  for (const std::string& text : launch.replicas()) {
-    TRY(const ReplicaId id, parse_replica_id(text));
-    const auto seat = std::find_if(out.gang.begin(), out.gang.end(),
-                                   [&](const Seat& each) { return each.replica == id; });
-    if (seat == out.gang.end() || (out.spec.role(id.role) == nullptr && !is_build(id))) {
-      return Error{Code::Internal, fmt::format("{} has no seat or no role in its launch", text),
-                   ""};
-    }
-    out.here.push_back(*seat);
-  }
-  return out;
-}
-
 bool spans_hosts(const std::vector<Seat>& gang) {
   return std::any_of(gang.begin(), gang.end(),
                      [&](const Seat& seat) { return seat.host != gang.front().host; });
-}
-
-Environment map_of(const google::protobuf::Map<std::string, std::string>& map) {
-  return {map.begin(), map.end()};
 }
 
 ReplicaLaunch replica_launch(const EnvironmentInputs& inputs, const Seat& seat,
@@ -195,123 +139,6 @@ Status write_outputs(const Spec& spec, const LaunchDir& directory) {
   std::string text;
   for (const std::string& path : spec.outputs) text.append(path).push_back('\0');
   return write_file(directory.outputs(), text);
-}
-
-PythonChoice python_of(const fs::path& environment) {
-  return {{(environment / "bin").string()}, {}, {{"VIRTUAL_ENV", environment.string()}}};
-}
-
-// An image has its own.
-bool finds_python_here(const Spec& spec) {
-  return spec.image.empty();
-}
-
-// The engine needs none, and its TensorBoard says by itself what it lacks.
-bool needs_python(const Spec& spec) {
-  return spec.framework != Framework::Engine || spec.has_build();
-}
-
-Result<PythonChoice> python_for(const LaunchSite& site, const pb::Launch& launch, const Spec& spec) {
-  auto python = choose_python(spec.python, map_of(launch.user_env()), site.inherited, site.home);
-  if (!python.ok() && !needs_python(spec)) return PythonChoice();
-  return python;
-}
-
-bool is_build_launch(const Understood& what) { return is_build(what.here.front().replica); }
-
-// Those that the replicas of the launch run in, or, of a build, the ones that it is for.
-std::vector<std::string> images_here(const pb::Launch& launch, const Understood& what) {
-  std::set<Role> roles;
-  for (const Seat& seat : what.here) roles.insert(seat.replica.role);
-  for (const std::string& word : launch.roles()) {
-    if (const auto role = parse_role(word)) roles.insert(*role);
-  }
-  std::vector<std::string> names;
-  for (const RoleSpec& role : what.spec.roles) {
-    const std::string& image = what.spec.image_of(role);
-    const bool is_new = !image.empty() && std::ranges::find(names, image) == names.end();
-    if (is_new && roles.contains(role.role)) names.push_back(image);
-  }
-  return names;
-}
-
-// Of the environments that replicas here take, those that have to be made first: in images that are there already
-// nothing is.
-Result<std::vector<Recipe>> recipes_of(const LaunchSite& site, const Understood& what, const std::vector<std::string>& images,
-                                       const PythonChoice& python, const fs::path& tree) {
-  std::vector<Recipe> recipes;
-  if (what.spec.has_build() && what.spec.image.empty()) {
-    TRY(Recipe recipe, recipe_of(what.spec, python, site.inherited, tree, site.host_name));
-    recipes.push_back(std::move(recipe));
-  }
-  for (const std::string& image : images) {
-    if (!is_image_directory(image)) recipes.push_back(recipe_in_image(image, what.spec, tree));
-  }
-  return recipes;
-}
-
-fs::path script_of_build(const LaunchDir& directory, size_t number) {
-  return directory.path() / (number == 0 ? "build.sh" : fmt::format("build-{}.sh", number + 1));
-}
-
-// For each recipe of which the host has nothing that would do. Each begins the next one.
-std::vector<std::string> build_scripts(const LaunchSite& site, const pb::Launch& launch, const Understood& what,
-                                       const std::vector<Recipe>& recipes, const LaunchDir& directory) {
-  std::vector<std::pair<const Recipe*, ImageFetcher>> wanted;
-  for (const Recipe& recipe : recipes) {
-    const ImageFetcher fetcher =
-        recipe.image.empty() ? ImageFetcher() : find_image_fetcher(recipe.image, site.inherited, launch.submission());
-    const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
-    // What was made for this very submission is what it asked for.
-    const bool is_newest = recipe.image.empty() || !launch.rebuild().empty() || is_of(environment.value_or(""), fetcher);
-    if (!environment || !is_newest) wanted.emplace_back(&recipe, fetcher);
-  }
-  std::vector<std::string> scripts;
-  for (const auto& [recipe, fetcher] : wanted) {
-    BuildFor whom{to_string(what.here.front().replica), launch.submission(), launch.rebuild()};
-    whom.programs = site.programs;
-    whom.has_servers = what.spec.role(Role::Ps) != nullptr;
-    whom.fetcher = fetcher;
-    const size_t number = scripts.size();
-    if (number + 1 < wanted.size()) whom.next = script_of_build(directory, number + 1);
-    scripts.push_back(build_script(*recipe, site.envs(), whom));
-  }
-  return scripts;
-}
-
-// What the replicas of the launch run, and with which python or in which images. nullopt: a build with nothing to do.
-struct Commands {
-  PythonChoice python;
-  std::map<std::string, UsedImage> images = {};   // by their names
-  std::vector<std::string> builds = {};           // none: each what its role says
-};
-Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::Launch& launch, const Understood& what,
-                                            const fs::path& tree, const LaunchDir& directory) {
-  Commands commands;
-  if (finds_python_here(what.spec)) {
-    TRY(commands.python, python_for(site, launch, what.spec));
-  }
-  const std::vector<std::string> images = images_here(launch, what);
-  TRY(const std::vector<Recipe> recipes, recipes_of(site, what, images, commands.python, tree));
-  if (is_build_launch(what)) {
-    commands.builds = build_scripts(site, launch, what, recipes, directory);
-    return commands.builds.empty() ? std::optional<Commands>() : std::optional(commands);
-  }
-  for (const std::string& image : images) {
-    if (is_image_directory(image)) commands.images[image] = image_of_directory(image);
-  }
-  for (const Recipe& recipe : recipes) {
-    const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
-    if (!environment) {
-      return Error{Code::Unavailable, fmt::format("the environment {} is not there any more", recipe.key()), ""};
-    }
-    if (recipe.image.empty()) {
-      commands.python = python_of(*environment);
-    } else {
-      TRY(commands.images[recipe.image], made_image(*environment));
-    }
-  }
-  return std::optional(commands);
 }
 
 // A build doesn't, and what the members of a set share doesn't.
@@ -429,23 +256,23 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   file.lease_ms = static_cast<int64_t>(launch.lease_ms());
   file.grace_ms = what.spec.stop_grace_ms;
   file.spool_limit_bytes = launch.spool_limit_bytes();
-  if (!is_build_launch(what)) file.watched = lines_to_watch(what.spec);
+  if (!is_of_builds(what)) file.watched = lines_to_watch(what.spec);
   file.work_root = site.work().string();
 
   EnvironmentInputs inputs;
   inputs.spec = what.spec;
   inputs.gang = what.gang;
   if (spans_hosts(what.gang)) inputs.interface = interface_of(what.here.front().address);
-  inputs.inherited = is_build_launch(what) ? site.inherited : without_fetchers(site.inherited);
-  inputs.secrets = map_of(launch.secrets());
+  inputs.inherited = is_of_builds(what) ? site.inherited : without_fetchers(site.inherited);
+  inputs.secrets = {launch.secrets().begin(), launch.secrets().end()};
   if (!launch.snapshot().empty()) {
     TRY(const fs::path tree, fetch_tree(site, launch.snapshot()));
     file.tree = tree.string();
   }
-  TRY(const auto commands, commands_of(site, launch, what, file.tree, directory));
-  if (!commands) return std::optional<LaunchRecord>();
-  const bool in_images = !commands->images.empty();
-  inputs.python = commands->python;
+  TRY(const auto used, environments_of(site, launch, what, file.tree, directory));
+  if (!used) return std::optional<LaunchRecord>();
+  const bool in_images = !used->images.empty();
+  inputs.python = used->python;
   if (in_images) {
     file.shown = shown_in_images(site, what.spec, outputs);
     if (!what.spec.data.empty()) inputs.data_dir = kDataInImage;
@@ -467,7 +294,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   inputs.attempt = file.attempt;
   if (!outputs.directory.empty()) TRY(make_directory(outputs.directory));
   TRY(write_outputs(what.spec, directory));
-  for (size_t i = 0; i < commands->builds.size(); ++i) TRY(write_file(script_of_build(directory, i), commands->builds[i]));
+  for (size_t i = 0; i < used->builds.size(); ++i) TRY(write_file(script_of_build(directory, i), used->builds[i]));
   Views views(file.tree);
   std::map<ReplicaId, CgroupLimits> limits;
   for (const Seat& seat : what.here) {
@@ -476,7 +303,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     if (role != nullptr) {
       TRY(argv, argv_of(site, what.spec, *role));
     }
-    const UsedImage* const image = in_images ? &commands->images.at(what.spec.image_of(*role)) : nullptr;
+    const UsedImage* const image = in_images ? &used->images.at(what.spec.image_of(*role)) : nullptr;
     if (image != nullptr) {
       inputs.inherited = environment_in_image(image->config, site.inherited);
       inputs.inherited[kImageDirectoryVariable] = image->config.directory;
@@ -496,7 +323,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   if (what.spec.framework == Framework::Mpi) {
     const fs::path files = directory.path() / "mpi";
     fs::path program = site.programs / "dtrain";
-    for (const auto& [name, image] : commands->images) {
+    for (const auto& [name, image] : used->images) {
       TRY(check_runs_in_image(program, image.files.string(), name, directory.path() / "begins"));
     }
     if (in_images) {
@@ -517,36 +344,6 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   return std::optional(std::move(file));
 }
 
-std::string lacking_of_image(const LaunchSite& site, const std::string& image, const std::string& submission) {
-  if (is_image_directory(image)) {
-    const auto look = [&]() -> std::string {
-      std::error_code error;
-      if (fs::is_directory(image, error)) return "";
-      return fs::exists(image, error) ? "is no directory; an archive is named docker-archive:" + image : "is not there";
-    };
-    const std::string trouble = looked_at_within(kServerPatience, image, look);
-    return trouble.empty() ? "" : fmt::format("image {} {}", image, trouble);
-  }
-  const bool is_fetched = !find_image_fetcher(image, site.inherited, submission).program.empty();
-  return is_fetched ? "" : fmt::format("image {}: neither podman nor docker is there", image);
-}
-
-std::string lacking_for_images(const LaunchSite& site, const pb::Launch& launch, const Understood& what) {
-  for (const HostMount& mount : what.spec.mounts) {
-    const auto look = [&]() -> std::string {
-      std::error_code error;
-      return fs::exists(mount.source, error) ? "" : error ? error.message() : "is not there";
-    };
-    const std::string trouble = looked_at_within(kServerPatience, mount.source, look);
-    if (!trouble.empty()) return fmt::format("mount {} {}", mount.source, trouble);
-  }
-  for (const std::string& image : images_here(launch, what)) {
-    if (std::string lacking = lacking_of_image(site, image, launch.submission()); !lacking.empty()) return lacking;
-  }
-  const std::string trouble = trouble_with_images(site.home);
-  return trouble.empty() ? "" : "images can't be used here: " + trouble;
-}
-
 }  // namespace
 
 bool is_hosts_fault(const Error& error) {
@@ -563,11 +360,7 @@ Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launc
   if (runs_engine(what) && find_engine(site.programs, site.inherited).empty()) {
     return as_utf8(lacking_engine(site.programs));
   }
-  if (!finds_python_here(what.spec)) return as_utf8(lacking_for_images(site, launch, what));
-  const auto python = python_for(site, launch, what.spec);
-  if (python.ok()) return std::string();
-  if (python.error().code == Code::NotFound) return as_utf8(python.error().message);
-  return python.error();
+  return lacking_environment(site, launch, what);
 }
 
 Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& launch, const std::function<bool()>& wanted) {

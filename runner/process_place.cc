@@ -31,6 +31,7 @@ Result<ProcessPlace> ProcessPlace::of(const ProcessIdentity& process) {
   TRY(const bool same_files, shares_namespace(process.pid, "mnt"));
   if (!same_user) place.namespaces_ |= CLONE_NEWUSER;
   if (!same_files) place.namespaces_ |= CLONE_NEWNS;
+  place.root_ = fmt::format("/proc/{}/root", process.pid);
   place.directory_ = fmt::format("/proc/{}/cwd", process.pid);
   // Only now: all of that was of this process, and of no later one with its number.
   bool alive = false;
@@ -42,11 +43,14 @@ Result<ProcessPlace> ProcessPlace::of(const ProcessIdentity& process) {
 }
 
 int ProcessPlace::enter() const {
+  const int root = ::open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   const int directory = ::open(directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return errno;
+  if (root < 0 || directory < 0) return errno;
   // It was its directory, and not that of a later process with its number.
   if (::syscall(SYS_pidfd_send_signal, process_.get(), 0, nullptr, 0) != 0) return errno;
   if (namespaces_ != 0 && ::setns(process_.get(), namespaces_) != 0) return errno;
+  // A namespace's own root is another one where dtrain itself runs in a chroot.
+  if ((namespaces_ & CLONE_NEWNS) != 0 && (::fchdir(root) != 0 || ::chroot(".") != 0)) return errno;
   return ::fchdir(directory) == 0 ? 0 : errno;
 }
 

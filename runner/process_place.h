@@ -24,7 +24,7 @@ class ProcessPlace {
  private:
   Fd process_;
   int namespaces_ = 0;    // CLONE_NEW... of those that differ from ours
-  std::string directory_; // by its name in /proc
+  std::string root_, directory_;   // by their names in /proc
 };
 
 }  // namespace dtrain::runner

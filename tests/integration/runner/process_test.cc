@@ -5,7 +5,10 @@
 
 #include <fstream>
 
+#include "runner/process_place.h"
 #include "tests/integration/runner/kept_launch.h"
+#include "tests/support/skipped.h"
+#include "tests/support/tiny_image.h"
 
 namespace dtrain::runner {
 namespace {
@@ -156,6 +159,32 @@ TEST_CASE("a script without a first line runs by the shell; ./ counts from the d
   const auto root = make_temporary_directory();
   write_script(root / "run", "echo \"ran $1\"\n", std::filesystem::perms::owner_all);
   CHECK(run({.argv = {"./run", "here"}, .cwd = root.string()}).output == "ran here\n");
+  std::filesystem::remove_all(root);
+}
+
+TEST_CASE("who is started beside a process sees the root that it has, and not that of its namespace") {
+  if (::geteuid() != 0) return tests::say_skipped("only root may change its root");
+  if (const std::string lacking = tests::tiny_image_unavailable(); !lacking.empty()) return tests::say_skipped(lacking);
+  const auto root = make_temporary_directory();
+  tests::make_tiny_image(root);
+  std::ofstream(root / "etc/which") << "of the root\n";
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const Fd read_end(ends[0]);
+  const Fd write_end(ends[1]);
+  Result<Child> child = spawn({.argv = {"/usr/bin/unshare", "-m", "/usr/sbin/chroot", root.string(), "/bin/sh", "-c",
+                                        "cd /etc; echo ready; exec sleep 1000"},
+                               .output_fd = write_end.get()});
+  REQUIRE(child.ok());
+  char bytes[6];
+  REQUIRE(wait_readable(read_end.get()));
+  REQUIRE(::read(read_end.get(), bytes, sizeof bytes) == sizeof bytes);
+  const auto place = ProcessPlace::of(identify(child->pid));
+  REQUIRE(place.ok());
+  CHECK(run({.argv = {"/bin/sh", "-c", "pwd; cat /etc/which"}, .beside = &place.value()}).output == "/etc\nof the root\n");
+  ::kill(child->pid, SIGKILL);
+  REQUIRE(wait_readable(child->pidfd.get()));
+  CHECK(try_reap(*child));
   std::filesystem::remove_all(root);
 }
 

@@ -42,7 +42,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   parse.file_name = source.file_name;
   TRY(parse.parameters, parse_assignments(options.parameters, "-p"));
   TRY(parse.set, parse_assignments(options.set, "--set"));
-  parse.no_images = options.no_image;
+  if (options.no_image) parse.image = "";
   std::vector<Mistake> mistakes;
   std::vector<std::string> notes;
   parse.mistakes = &mistakes;

@@ -77,11 +77,12 @@ Status refuse_set(const Spec& spec, const ExportOptions& options) {
 }
 
 // What it has on the hosts besides, such as a python of its own, need not be taken out for it.
-Result<Spec> with_image(Spec spec, const std::string& image) {
+Result<Spec> with_image(Spec spec, const std::string& image, std::vector<std::string>& notes) {
   if (image.empty()) return spec;
   if (!kImage.accepts(image)) {
     return Error{Code::InvalidArgument, fmt::format("--image: got {}, expected {}", in_quotes(image), kImage.expected), ""};
   }
+  if (const auto own = spec.images(); own.size() > 1) notes.push_back(fmt::format("all roles have {}; here they had {}", image, fmt::join(own, ", ")));
   spec.image = image;
   for (RoleSpec& role : spec.roles) role.image.clear();
   return spec;
@@ -101,7 +102,7 @@ Result<int> export_spec(const ExportOptions& options, const CommandContext& cont
   const auto read = options.id.empty() ? spec_of_file(options, notes) : spec_of_experiment(options, context);
   TRY(const Spec spec, read);
   TRY(refuse_set(spec, options));
-  TRY(const Spec one, with_image(member_spec(spec, 1), options.image));
+  TRY(const Spec one, with_image(member_spec(spec, 1), options.image, notes));
   const bool to_slurm = options.to == "slurm";
   TRY(const Exported exported, to_slurm ? slurm_script(one) : kubeflow_manifest(one));
   for (const LeftOut& lost : exported.left_out) notes.push_back(fmt::format("left out: {}; {}", lost.key, lost.why));

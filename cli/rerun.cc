@@ -48,6 +48,7 @@ struct RerunOptions {
   bool failed = false;
   bool resume = false;
   bool rebuild = false;
+  bool no_image = false;
   bool detach = false;
   bool tied = false;
 };
@@ -141,6 +142,7 @@ Status take_each_once(const pb::ShowReply& shown, Spec& spec) {
 // The Spec of what ran, with this command line's changes.
 Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& options) {
   TRY(ParseOptions parsing, parsing_of(shown, options.parameters, options.settings));
+  if (options.no_image) parsing.image = "";
   if (options.failed) {
     TRY(parsing, only_failed(shown, std::move(parsing)));
   }
@@ -227,6 +229,7 @@ Run declare_rerun(Options& options, CommandContext& context) {
   options.flag("--failed", typed->failed, "of a set only the members that failed or were killed");
   options.flag("--resume", typed->resume, "go on from what it wrote: the engine from its newest checkpoint");
   options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`, `image`)");
+  options.flag("--no-image", typed->no_image, "run on the hosts themselves, whatever `image` says");
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
   options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");
   options.choice("--time", typed->time, {"clock", "elapsed", "iso"}, "the time before log lines");

@@ -110,14 +110,15 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
 }
 
 bool CommandForm::is_given() const {
-  return !words.empty() || workers != kLeftOut || ps != kLeftOut || gpus != kLeftOut ||
-         !cpus.empty() || !mem.empty() || !framework.empty() || image.has_value();
+  return is_image_alone() || !words.empty() || workers != kLeftOut || ps != kLeftOut || gpus != kLeftOut || !cpus.empty() || !mem.empty() ||
+         !framework.empty();
+}
+
+bool CommandForm::is_image_alone() const {
+  return image && words.empty() && workers == kLeftOut && ps == kLeftOut && gpus == kLeftOut && cpus.empty() && mem.empty() && framework.empty();
 }
 
 Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here) {
-  if (form.image && form.image->empty()) {
-    return Error{Code::InvalidArgument, "--image: got an empty text, expected the name of an image", "without one, leave it out"};
-  }
   if (form.words.empty() && !form.image) {
     return Error{Code::InvalidArgument,
                  "--workers, --ps, --gpus, --cpus, --mem and --framework go with a command",

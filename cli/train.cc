@@ -123,19 +123,34 @@ Status check_env(const std::vector<std::string>& words, const Spec& spec) {
   return ok();
 }
 
-Result<Prepared> prepare(const TrainOptions& options) {
-  Prepared prepared;
-  if (options.form.is_given()) {
-    TRY(const fs::path here, current_directory());
-    TRY(prepared.source, spec_of_command(options.form, here));
-    if (!options.file.empty()) {
-      return Error{Code::InvalidArgument,
-                   fmt::format("-f {}: a command is run without a YAML file", options.file),
-                   "leave out -f, or the command"};
-    }
-  } else {
-    TRY(prepared.source, find_spec_file(options.file));
+Status check_image(const TrainOptions& options) {
+  const auto& image = options.form.image;
+  if (image && image->empty()) {
+    return Error{Code::InvalidArgument, "--image: got an empty text, expected the name of an image", "without one, leave it out"};
   }
+  if (image && options.no_image) return Error{Code::InvalidArgument, "--image and --no-image don't go together", "leave out one of them"};
+  return ok();
+}
+
+// --image alone is about the file, where there is one.
+Result<SpecSource> find_source(const TrainOptions& options) {
+  if (!options.form.is_given()) return find_spec_file(options.file);
+  if (options.form.is_image_alone()) {
+    auto file = find_spec_file(options.file);
+    if (file.ok() || !options.file.empty()) return file;
+  }
+  if (!options.file.empty()) {
+    return Error{Code::InvalidArgument, fmt::format("-f {}: a command is run without a YAML file", options.file),
+                 "leave out -f, or the command"};
+  }
+  TRY(const fs::path here, current_directory());
+  return spec_of_command(options.form, here);
+}
+
+Result<Prepared> prepare(const TrainOptions& options) {
+  TRY(check_image(options));
+  Prepared prepared;
+  TRY(prepared.source, find_source(options));
   if (prepared.source.root == "/") {
     return Error{Code::InvalidArgument, "the project's directory is /, and all of the machine lies in it",
                  "have your code in a directory of its own"};
@@ -144,7 +159,8 @@ Result<Prepared> prepare(const TrainOptions& options) {
   parsing.file_name = prepared.source.file_name;
   parsing.has_lines = prepared.source.is_file;
   TRY(parsing.set, parse_assignments(options.settings, "--set"));
-  parsing.no_images = options.no_image;
+  if (prepared.source.is_file) parsing.image = options.form.image;
+  if (options.no_image) parsing.image = "";
   TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
   parsing.notes = &prepared.notes;
   parsing.secrets = &prepared.secrets;
@@ -181,7 +197,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
 // --save: the file that does what this command line does.
 Status save_spec(const TrainOptions& options, const Prepared& prepared, bool quiet) {
   const fs::path path = prepared.source.root / "dtrain.yml";
-  const bool plain_command = options.form.is_given() && options.settings.empty() && options.parameters.empty() &&
+  const bool plain_command = !prepared.source.is_file && options.settings.empty() && options.parameters.empty() &&
                              options.env.empty() && options.name.empty() && options.note.empty() && !options.host && !options.awaited.are_given() &&
                              options.priority == kPriorityUnset && !options.preemptible && !options.suspended;
   TRY(write_new_file(path, plain_command ? prepared.source.yaml : to_yaml(prepared.spec), 0666,
@@ -329,7 +345,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
                  "leave out --json"};
   }
   TRY(const Prepared prepared, prepare(options));
-  if (options.form.is_given()) {
+  if (!prepared.source.is_file) {
     if (const auto unread = find_spec_file(""); unread.ok()) {
       warn({unread->file_name + " is not read, for a command is given"});
     }
@@ -396,7 +412,7 @@ Run declare_train(Options& options, CommandContext& context) {
   options.number("--gpus", typed->form.gpus, "without a file: GPUs a replica");
   options.text("--cpus", typed->form.cpus, "without a file: CPUs a replica", "N");
   options.text("--mem", typed->form.mem, "without a file: memory a replica: 2GiB", "SIZE");
-  options.text("--image", typed->form.image, "without a file: the image of containers that it runs in", "NAME");
+  options.text("--image", typed->form.image, "the image of containers that all of it runs in, whatever `image` says", "NAME");
   options.text("--framework", typed->form.framework,
                "without a file: tensorflow, pytorch, jax, mpi, command (default: by the roles)", "NAME");
   options.offer("--framework", {"tensorflow", "pytorch", "jax", "mpi", "command"});

@@ -1,6 +1,7 @@
 #include "runner/launch_environments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -93,7 +94,17 @@ std::vector<std::string> build_scripts(const LaunchSite& site, const pb::Launch&
   return scripts;
 }
 
-std::string lacking_of_image(const LaunchSite& site, const std::string& image, const std::string& submission) {
+// " of ps" where others have another one.
+std::string whose_image(const Spec& spec, const std::string& image) {
+  std::string roles;
+  for (const RoleSpec& role : spec.roles) {
+    if (spec.image_of(role) == image) roles += fmt::format("{}{}", roles.empty() ? " of " : ", ", to_string(role.role));
+  }
+  return spec.images().size() > 1 ? roles : "";
+}
+
+std::string lacking_of_image(const LaunchSite& site, const Spec& spec, const std::string& image, const std::string& submission) {
+  const std::string whose = whose_image(spec, image);
   if (is_image_directory(image)) {
     const auto look = [&]() -> std::string {
       std::error_code error;
@@ -101,10 +112,10 @@ std::string lacking_of_image(const LaunchSite& site, const std::string& image, c
       return fs::exists(image, error) ? "is no directory; an archive is named docker-archive:" + image : "is not there";
     };
     const std::string trouble = looked_at_within(kServerPatience, image, look);
-    return trouble.empty() ? "" : fmt::format("image {} {}", image, trouble);
+    return trouble.empty() ? "" : fmt::format("image {}{} {}", image, whose, trouble);
   }
   const bool is_fetched = !find_image_fetcher(image, site.inherited, submission).program.empty();
-  return is_fetched ? "" : fmt::format("image {}: neither podman nor docker is there", image);
+  return is_fetched ? "" : fmt::format("image {}{}: neither podman nor docker is there", image, whose);
 }
 
 std::string lacking_for_images(const LaunchSite& site, const pb::Launch& launch, const Understood& what) {
@@ -116,9 +127,12 @@ std::string lacking_for_images(const LaunchSite& site, const pb::Launch& launch,
     const std::string trouble = looked_at_within(kServerPatience, mount.source, look);
     if (!trouble.empty()) return fmt::format("mount {} {}", mount.source, trouble);
   }
+  std::vector<std::string> lacking;
   for (const std::string& image : images_here(launch, what)) {
-    if (std::string lacking = lacking_of_image(site, image, launch.submission()); !lacking.empty()) return lacking;
+    std::string one = lacking_of_image(site, what.spec, image, launch.submission());
+    if (!one.empty()) lacking.push_back(std::move(one));
   }
+  if (!lacking.empty()) return fmt::format("{}", fmt::join(lacking, "; "));
   const std::string trouble = trouble_with_images(site.home);
   return trouble.empty() ? "" : "images can't be used here: " + trouble;
 }

@@ -37,6 +37,12 @@ std::string note_of_tensorboard(const YamlNode& root, const Spec& spec) {
   return "RiseML started a TensorBoard where nothing is said of one; here --set train.tensorflow.tensorboard=true does";
 }
 
+// What ran models for others, once they were trained.
+void drop_deployment(YamlNode& root, const ParseOptions& options) {
+  const auto dropped = std::erase_if(root.entries, [](const YamlEntry& entry) { return entry.key == "deploy"; });
+  if (dropped > 0 && options.notes != nullptr) options.notes->push_back("left out: deploy; models are trained here, and deployed elsewhere");
+}
+
 std::string ask_for(const std::vector<std::string>& undeclared) {
   if (undeclared.empty()) return "";
   std::string line = "give the parameters their values: dtrain train";
@@ -217,25 +223,12 @@ Spec read_varied(YamlNode& root, const std::vector<Parameter>& variations,
   return spec;
 }
 
-void drop_images(YamlNode& root) {
-  YamlNode* const train = root.find("train");
-  if (train == nullptr) return;
-  std::erase_if(train->entries, [](const YamlEntry& entry) { return entry.key == "image" || entry.key == "mounts"; });
-  for (YamlEntry& section : train->entries) {
-    YamlNode* const roles = section.value.find("distributed");
-    if (roles == nullptr) continue;
-    for (YamlEntry& role : roles->entries) {
-      std::erase_if(role.value.entries, [](const YamlEntry& entry) { return entry.key == "image"; });
-    }
-  }
-}
-
 // The Spec, or problems; the hint is for all of them together.
 Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, std::string& hint) {
   const bool riseml = is_riseml_file(options.file_name);
   const std::vector<AddedParameter> added = apply_overrides(
       root, riseml ? options : with_lists_set(root, options), problems);
-  if (options.no_images) drop_images(root);
+  if (riseml) drop_deployment(root, options);
   SpecReading reading{problems, riseml};
   if (riseml) reading.notes = options.notes;
   std::string about_lists = riseml ? lists_instead_of_values(root) : "";
@@ -270,7 +263,7 @@ Spec read_as_manifest(YamlNode root, const ParseOptions& options, std::vector<st
     given.run = one.second;
     return true;
   });
-  if (options.no_images) given.image = "";
+  if (options.image) given.image = options.image;
   for (const auto& [name, value] : options.parameters) given.parameters.push_back(name);
   given.is_in_shell = options.is_in_shell;
   read_manifest(root, given, problems, notes);

@@ -238,7 +238,9 @@ struct ParseOptions {
   // [list] or a {map}, and nothing behind it.
   std::vector<std::pair<std::string, std::string>> set = {};
   std::vector<std::pair<std::string, std::string>> parameters = {};
-  bool no_images = false;   // what the file says of images is left out, and all run on the hosts themselves
+  // Instead of what the file says of images: that which all roles run in; empty: they run on the hosts themselves, and
+  // there are no mounts.
+  std::optional<std::string> image = {};
   std::vector<Mistake>* mistakes = nullptr;  // what was refused, as facts; may be null
   std::vector<std::string>* notes = nullptr;  // what of a manifest of Kubernetes means nothing here, or of RiseML something else; may be null
   // Whether who submits has a variable: of a manifest's optional secrets only those are asked for. Empty: there is none.

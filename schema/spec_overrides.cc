@@ -4,6 +4,7 @@
 #include <span>
 
 #include "schema/quote.h"
+#include "schema/spec_keys.h"
 #include "schema/text_formats.h"
 
 namespace dtrain {
@@ -61,6 +62,17 @@ void put(YamlNode& root, const std::vector<std::string_view>& parts, YamlNode va
   *node = std::move(value);
 }
 
+// Whether such a path of keys may be there.
+bool has_key(const Shape& shape, std::span<const std::string_view> parts) {
+  if (parts.empty()) return shape.kind != Shape::Kind::Refused;
+  if (shape.kind == Shape::Kind::Either) return std::ranges::any_of(shape.parts, [&](const Shape& part) { return has_key(part, parts); });
+  if (shape.kind == Shape::Kind::Dict) return has_key(shape.parts.front(), parts.subspan(1));
+  return std::ranges::any_of(shape.keys, [&](const Key& key) {
+    const bool may_be_left_out = parts.size() > 1 || !key.required;
+    return key.name == parts.front() && may_be_left_out && has_key(key.shape, parts.subspan(1));
+  });
+}
+
 // False when nothing stands there.
 bool erase(YamlNode& node, std::span<const std::string_view> parts) {
   if (parts.size() > 1) {
@@ -91,11 +103,36 @@ void apply_set(YamlNode& root, const std::string& key, const std::string& text, 
   const bool is_text = (text.starts_with('\'') || text.starts_with('"')) && (!parse_yaml(text, source, unread) || !unread.empty());
   auto value = parse_yaml(is_text ? yaml_scalar(text) : text, source, problems);
   if (!value) return;
-  // Spelt out: an empty text is Null, too, and may be a shell's variable that has no value. What isn't there
-  // to be taken out is refused below as nothing: its key may be misspelt.
-  if ((text == "null" || text == "~") && erase(root, parts)) return;
+  // Spelt out: an empty text is Null, too, and may be a shell's variable that has no value. A key that isn't there to be
+  // taken out is as it should be, unless there is none of that name.
+  const bool takes_out = text == "null" || text == "~";
+  if (takes_out && (erase(root, parts) || has_key(spec_shape(), parts))) return;
   put_place(*value, {source, 0, 0});
   put(root, parts, std::move(*value), problems);
+}
+
+void apply_image(YamlNode& root, const std::string& image, Problems& problems) {
+  YamlNode* const train = root.find("train");
+  if (train == nullptr) return;
+  for (YamlEntry& section : train->entries) {
+    YamlNode* const roles = section.value.find("distributed");
+    if (roles == nullptr) continue;
+    for (YamlEntry& role : roles->entries) {
+      std::erase_if(role.value.entries, [](const YamlEntry& entry) { return entry.key == "image"; });
+    }
+  }
+  if (image.empty()) {
+    std::erase_if(train->entries, [](const YamlEntry& entry) { return entry.key == "image" || entry.key == "mounts"; });
+    return;
+  }
+  YamlNode name;
+  name.kind = YamlNode::Kind::Scalar;
+  name.text = image;
+  name.place = {problems.add_source("--image " + image), 0, 0};
+  const YamlNode* const said = train->find("image");
+  const bool has_steps = said != nullptr && said->kind == YamlNode::Kind::Map;
+  put(root, has_steps ? std::vector<std::string_view>{"train", "image", "name"} : std::vector<std::string_view>{"train", "image"},
+      std::move(name), problems);
 }
 
 // Text stands for itself, so that `-p note=a: b` needs no quotes; a list or a range is YAML.
@@ -140,6 +177,7 @@ std::vector<AddedParameter> apply_overrides(YamlNode& root, const ParseOptions& 
     apply_set(root, key, text, problems.add_source(fmt::format("--set {}={}", key, text)),
               problems);
   }
+  if (options.image) apply_image(root, *options.image, problems);
   std::vector<AddedParameter> added;
   for (const auto& [name, text] : options.parameters) {
     const int source = problems.add_source(fmt::format("-p {}={}", name, text));

@@ -234,9 +234,18 @@ std::vector<ExperimentId> read_experiments(const YamlNode* train, std::string_vi
   return ids;
 }
 
+// Where each role has one and nothing is said of all, that of who decides is for all that say none.
+void share_image(Spec& spec) {
+  if (spec.roles.empty()) return;
+  spec.image = spec.decider().image;
+  for (RoleSpec& role : spec.roles) {
+    if (role.image == spec.image) role.image.clear();
+  }
+}
+
 // What an image brings itself, or what is not to be had in one.
 void check_image(const YamlNode& train, const Spec& spec, SpecReading& reading) {
-  if (const YamlNode* const mounts = value_of(&train, "mounts"); spec.image.empty() && mounts != nullptr && !mounts->items.empty()) {
+  if (const YamlNode* const mounts = value_of(&train, "mounts"); spec.image.empty() && mounts != nullptr && !mounts->items.empty() && !is_image_refused(train)) {
     reading.problems.add(mounts->place, "train.mounts", "they are about an image, and there is none: all of the host is there as it is");
   }
   if (spec.image.empty()) return;
@@ -393,6 +402,11 @@ Resources read_resources(const YamlNode& node, const std::string& path, SpecRead
   return resources;
 }
 
+bool is_image_refused(const YamlNode& train) {
+  const YamlNode* const said = train.find("image");
+  return said != nullptr && said->kind != YamlNode::Kind::Null && read_image(&train).empty();
+}
+
 Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
                SpecReading& reading) {
   Spec spec;
@@ -437,7 +451,6 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   read_environment(*train, taken, added, spec, reading);
   read_lists(train, spec);
 
-  check_image(*train, spec, reading);
   const YamlNode* restart = value_of(train, "restart");
   spec.failure_policy = read_failure_policy(*train, reading);
   spec.restart.limit = read_integer(restart, "limit", engine ? kEngineRestarts : 0);
@@ -464,6 +477,8 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   spec.elastic = read_elastic(*train, spec.framework, reading);
   if (spec.elastic && !limit_given) spec.restart.limit = Elastic::kRestarts;
   spec.roles = read_roles(*train, spec, limit_given, reading);
+  if (spec.image.empty()) share_image(spec);
+  check_image(*train, spec, reading);
   // Who asks for replicas to be restarted means it to happen.
   const bool some_restart = std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
     return restarts(role.on_failure);

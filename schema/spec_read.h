@@ -57,6 +57,8 @@ std::vector<FailureRule> read_failure_policy(const YamlNode& train, SpecReading&
 // `restart` has said that there are none.
 void check_rules_without_restarts(const YamlNode& train, const Spec& spec, SpecReading& reading);
 
+// Whether something is said of it that is no name of any.
+bool is_image_refused(const YamlNode& train);
 inline constexpr std::string_view kNoInstallIntoDirectory = "nothing is installed into a directory of files; name an image, or leave out 'install'";
 
 // The roles of the experiment, normalised; see Spec. `train` is the map of that name.

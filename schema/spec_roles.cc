@@ -116,17 +116,6 @@ void check_launcher(const WrittenRoles& roles, SpecReading& reading) {
   }
 }
 
-void check_images(const WrittenRoles& roles, const Spec& spec, SpecReading& reading) {
-  for (const WrittenRole* role : {&roles.worker, &roles.ps, &roles.master, &roles.chief, &roles.evaluator}) {
-    if (role->image.empty()) continue;
-    if (spec.image.empty()) {
-      complain(*role, "image", "the others would run on the hosts themselves: name an image for them, too, as train.image", reading);
-    } else if (is_image_directory(role->image) && !spec.install.empty()) {
-      complain(*role, "image", std::string(kNoInstallIntoDirectory), reading);
-    }
-  }
-}
-
 class RoleBuilder {
  public:
   RoleBuilder(Resources resources, std::vector<std::string> run, const Spec& spec)
@@ -153,6 +142,20 @@ class RoleBuilder {
   const Spec& spec_;              // as far as it was read
   std::vector<RoleSpec> roles_;
 };
+
+void check_images(const WrittenRoles& roles, const std::vector<RoleSpec>& built, const YamlNode& train, const Spec& spec,
+                  SpecReading& reading) {
+  const bool was_refused = is_image_refused(train);
+  const bool have_all = std::ranges::all_of(built, [](const RoleSpec& role) { return !role.image.empty(); });
+  for (const WrittenRole* role : {&roles.worker, &roles.ps, &roles.master, &roles.chief, &roles.evaluator}) {
+    if (role->image.empty()) continue;
+    if (spec.image.empty() && !have_all && !was_refused) {
+      complain(*role, "image", "the others would run on the hosts themselves: name an image for them, too, as train.image", reading);
+    } else if (is_image_directory(role->image) && !spec.install.empty()) {
+      complain(*role, "image", std::string(kNoInstallIntoDirectory), reading);
+    }
+  }
+}
 
 // Worker 0 is the master: a worker in all that `master` does not say otherwise. It is never ignored
 // and RiseML gave it the resources of train, whatever the workers had.
@@ -233,21 +236,19 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
       spec);
 
   const RolesPlace written = find_roles(train, spec.framework);
+  WrittenRoles roles;
   if (!is_distributed(written.node)) {
     builder.add(Role::Train, 1, {});
   } else if (spec.framework == Framework::Mpi) {
-    WrittenRoles roles;
     roles.worker = read_role(written, "worker", most_workers_of(written.node), reading);
     roles.master = read_role(written, "launcher", 1, reading);
     if (!roles.master.resources) roles.master.resources = kLauncherResources;
     roles.worker.run = {kMpiWorkerCommand};
     check_launcher(roles, reading);
     check_restarts(roles, spec, restart_limit_given, reading);
-    check_images(roles, spec, reading);
     builder.add(Role::Launcher, 1, roles.master);
     builder.add(Role::Worker, roles.worker.count, roles.worker);
   } else {
-    WrittenRoles roles;
     roles.worker = read_role(written, "worker", most_workers_of(written.node), reading);
     const bool has_riseml_ps = reading.riseml && spec.framework == Framework::Tensorflow;
     roles.ps = read_role(written, "ps", has_riseml_ps ? 1 : 0, reading);
@@ -256,7 +257,6 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
     roles.evaluator = read_role(written, "evaluator", 0, reading);
     check_roles(roles, spec.framework, reading);
     check_restarts(roles, spec, restart_limit_given, reading);
-    check_images(roles, spec, reading);
     const YamlNode* tensorflow = value_of(&train, "tensorflow");
     if (roles.ps.count > 0 && tensorflow) check_ps_version(*tensorflow, spec, reading);
     if (roles.chief.count > 0) {
@@ -271,6 +271,7 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
   }
 
   std::vector<RoleSpec> built = builder.take();
+  check_images(roles, built, train, spec, reading);
   // The image says itself what it runs.
   for (RoleSpec& role : built) {
     const std::string& image = spec.image_of(role);

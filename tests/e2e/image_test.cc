@@ -194,18 +194,23 @@ TEST_CASE("roles run in images of their own, and one build makes all that its ho
   const Output shown = cluster.run({"status", "1"}, project);
   CHECK_MESSAGE(has_in_order(shown.out, {"Image:", "localhost/first", "of worker:", "localhost/second"}), shown.out);
 
+  // Without a command an image is that of all that the file says.
+  const Output all = cluster.run({"train", "--image", "localhost/second"}, project);
+  REQUIRE_MESSAGE(all.code == 0, all.all());
+  CHECK(cluster.log_of("2.chief") == "second\n");
+
   // What is made is made for every role; of the other image there is nothing to do.
   const Output one = cluster.run({"train", "--image", "localhost/second", "--", "cat", "/which"}, project);
   REQUIRE_MESSAGE(one.code == 0, one.all());
   CHECK_MESSAGE(!says(one, "podman"), one.out);
-  CHECK(cluster.log_of("2.train") == "second\n");
+  CHECK(cluster.log_of("3.train") == "second\n");
 
   const Output failed = cluster.run({"train", "--set", "train.tensorflow.distributed.worker.image=localhost/none"}, project);
   CHECK(failed.code != 0);
   CHECK_MESSAGE(says(failed, "pull localhost/none"), failed.all());
   const Output without = cluster.run({"train", "--no-image", "--set", "train.run=echo on the host"}, project);
   CHECK_MESSAGE(without.code == 0, without.all());
-  CHECK(cluster.log_of("4.worker.1") == "on the host\n");
+  CHECK(cluster.log_of("5.worker.1") == "on the host\n");
 }
 
 TEST_CASE("a gang runs in a directory of an image's files, each with a layer of its own, and ends as any other") {
@@ -253,6 +258,12 @@ TEST_CASE("what can't be had in an image is refused, and where none can be fetch
   CHECK_MESSAGE(lacking.all().find("image tiny: neither podman nor docker is there on ") != std::string::npos, lacking.all());
   const Output without = cluster.run({"train", "--no-image"}, project);
   CHECK_MESSAGE(without.code == 0, without.all());
+  const Output again = cluster.run({"rerun", "1", "--no-image"}, project);
+  CHECK_MESSAGE(again.code == 0, again.all());
+  const Output roles = cluster.run({"train", "--set", "train.framework=tensorflow", "--set",
+                                    "train.tensorflow.distributed={worker: 1, ps: {count: 1, image: /other}}"}, project);
+  CHECK_MESSAGE(roles.all().find("image /none/such of master is not there; image /other of ps is not there") != std::string::npos,
+                roles.all());
 }
 
 TEST_CASE("what is written to /output in an image, as RiseML had it, is what the experiment wrote, unless another place is seen there") {

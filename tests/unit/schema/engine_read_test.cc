@@ -265,7 +265,7 @@ TEST_CASE("--set KEY=null takes a key out, so that another may stand for it") {
   const Spec spec = spec_of(yaml, {.set = {{"train.engine.steps", "5"}, {"train.engine.epochs", "null"}}});
   CHECK(member(spec, 0).steps == 5);
   // What is not there may be misspelt, and an empty text is a mistake of a script.
-  CHECK(refusal(yaml, {.set = {{"train.engine.epoch", "null"}}}).find("train.engine.epoch") != std::string::npos);
+  CHECK(refusal(yaml, {.set = {{"train.engine.epohcs", "null"}}}).find("did you mean 'epochs'") != std::string::npos);
   CHECK(refusal(yaml, {.set = {{"train.engine.epochs", ""}}}).find("got nothing") != std::string::npos);
 }
 

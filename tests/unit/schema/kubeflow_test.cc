@@ -100,7 +100,7 @@ TEST_CASE("containers run in their image, where it or workingDir says, and what 
 
   ParseOptions on_hosts;
   std::vector<std::string> notes;
-  on_hosts.no_images = true;
+  on_hosts.image = "";
   on_hosts.notes = &notes;
   const auto without = parse_spec(torch_job("image: torch:2, command: [python, t.py], workingDir: /opt"), on_hosts);
   REQUIRE(without.ok());
@@ -137,7 +137,7 @@ TEST_CASE("volumes that lie on nodes are mounts, empty ones directories, and oth
   std::vector<std::string> notes_without;
   ParseOptions without;
   without.notes = &notes_without;
-  without.no_images = true;
+  without.image = "";
   REQUIRE(parse_spec(job("[{name: sets, mountPath: /mnt/sets, readOnly: true}, {name: tmp, mountPath: /scratch}]", volumes), without).ok());
   CHECK(notes_without == std::vector<std::string>{"/mnt/sets (line 1) is there in an image alone; on the hosts it is /nfs/sets",
                                                   "/scratch (line 1) is there in an image alone"});
@@ -207,7 +207,7 @@ TEST_CASE("a volume of a ConfigMap of the same file is its files") {
   options.notes = &notes;
   REQUIRE(parse_spec(file("", "{name: v, mountPath: /c}", "binaryData: {lr: AAAA}"), options).ok());
   CHECK(notes.at(1) == "not to be had here, and the program may need it: the volume v (line 6), of /c");
-  options.no_images = true;
+  options.image = "";
   options.set = {{"train.run", "a"}};
   REQUIRE(parse_spec(file("", "{name: v, mountPath: /c}"), options).ok());
   CHECK(notes == std::vector<std::string>{"/c (line 6) is there in an image alone"});

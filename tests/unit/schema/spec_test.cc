@@ -241,6 +241,15 @@ TEST_CASE("any riseml*.yml is RiseML's, and what it meant otherwise is said") {
   CHECK(notes_of("framework: tensorflow", "dtrain.yml").empty());
 }
 
+TEST_CASE("what RiseML deployed is left out, and said") {
+  ParseOptions options;
+  std::vector<std::string> notes;
+  options.file_name = "riseml.yml";
+  options.notes = &notes;
+  CHECK(parse("{project: x, train: {run: a}, deploy: {image: {name: i}, run: b}}", options).ok());
+  CHECK(notes == std::vector<std::string>{"left out: deploy; models are trained here, and deployed elsewhere"});
+}
+
 TEST_CASE("riseml.yml takes no list for a value, and says which file does") {
   const std::string yaml =
       "{project: a, train: {framework: tensorflow, tensorflow: {distributed: {worker: [1, 2]}}, run: "
@@ -339,6 +348,21 @@ TEST_CASE("--set overrides any key, and its errors name it") {
   }
   CHECK(refusal(good, {.set = {{"train.run", "{{ x }}"}}}).find("quote it") != std::string::npos);
   CHECK(parse("", {.set = {{"project", "p"}, {"train.run", "x"}}}).ok());
+}
+
+TEST_CASE("--set KEY=null takes out what is there, and says nothing where there is no such thing but of a misspelt key") {
+  const std::string yaml = "{project: x, train: {run: a, env: {A: b}}}";
+  for (const char* key : {"train.restart", "train.resources.gpus", "train.tensorflow.distributed.ps.image", "train.env.B", "train.env.A"}) {
+    ParseOptions options;
+    options.set = {{key, "null"}};
+    const auto spec = parse(yaml, options);
+    CHECK_MESSAGE(spec.ok(), key);
+  }
+  for (const char* key : {"train.restrat", "train.resources.gpu", "project", "train.params"}) {
+    ParseOptions options;
+    options.set = {{key, "null"}};
+    CHECK_MESSAGE(!parse(yaml, options).ok(), key);
+  }
 }
 
 TEST_CASE("a folded command whose options stand below each other is one line") {

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "cli/roles_text.h"
 #include "cli/spec_source.h"
 #include "cli/spec_warnings.h"
+#include "cli/terminal.h"
 #include "cli/words.h"
 #include "schema/spec.h"
 
@@ -59,10 +61,10 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   }
   if (!parsed.ok()) return parsed.error();
   const Spec& spec = parsed.value();
-  fmt::print("{} is fine: {}, {}, {}{}", source.file_name, spec.project, to_string(spec.framework),
-             roles_text(spec), spec.source.empty() ? "" : " (the first member)");
-  if (spec.is_set()) fmt::print(", a set of {}", human_count(spec.member_count(), "member"));
-  fmt::print("\n");
+  std::string fine = fmt::format("{} is fine: {}, {}, {}{}", source.file_name, spec.project, to_string(spec.framework),
+                                 roles_text(spec), spec.source.empty() ? "" : " (the first member)");
+  if (spec.is_set()) fine += fmt::format(", a set of {}", human_count(spec.member_count(), "member"));
+  fmt::print("{}\n", folded(fine, screen_of(STDOUT_FILENO).width));
   tell(notes);
   warn(warnings);
   return 0;

@@ -230,7 +230,7 @@ std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb:
   }
   fields.add("Experiments", fmt::format("{} live, {} running", info.experiments_live(),
                                         human_count(info.replicas_running(), "replica")));
-  std::string out = fields.text();
+  std::string out = fields.text(view.screen);
   if (!live.experiments().empty()) out += "\n" + render_list(live, view);
   return out;
 }

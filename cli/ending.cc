@@ -203,10 +203,10 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   } else if (!outcome.reason().empty() && outcome.members() == 0 && !says_state(outcome.reason(), outcome.state())) {
     first += ": " + outcome.reason();
   }
-  std::string out = paint(first, ink_of_state(outcome.state()), screen.colours) + '\n';
+  std::string out = paint(folded(first, screen.width), ink_of_state(outcome.state()), screen.colours) + '\n';
   if (failure) out += failure_text(*failure, screen);
-  if (!outcome.hint().empty()) out += fmt::format("  hint: {}\n", outcome.hint());
-  if (!best.empty()) out += fmt::format("Best: {}\n", best);
+  if (!outcome.hint().empty()) out += folded(fmt::format("  hint: {}\n", outcome.hint()), screen.width);
+  if (!best.empty()) out += folded(fmt::format("Best: {}\n", best), screen.width);
   if (!output.empty()) out += fmt::format("Output: {}\n", output);
   const std::string looking = outcome.reason().starts_with(kCameAfter)   // as it is it would be refused
                                   ? fmt::format("{} why {}", called(), outcome.id())

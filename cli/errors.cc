@@ -1,9 +1,12 @@
 #include "cli/errors.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/remote.h"
+#include "cli/terminal.h"
 
 namespace dtrain::cli {
 
@@ -78,10 +81,10 @@ std::string_view word_of(Code code) {
   return "internal";
 }
 
-std::string error_text(const Error& error) {
+std::string error_text(const Error& error, size_t width) {
   std::string text = fmt::format("dtrain: {}\n", printable(error.message));
   if (!error.hint.empty()) text += fmt::format("  hint: {}\n", printable(as_called(error.hint)));
-  return text;
+  return folded(text, width);
 }
 
 std::string error_json(const Error& error) {
@@ -94,18 +97,20 @@ std::string error_json(const Error& error) {
 void print_error(const Error& error, bool json) {
   // What the command already printed comes first, whatever the buffers.
   std::fflush(stdout);
-  const std::string text = json ? error_json(error) : error_text(error);
+  const std::string text = json ? error_json(error) : error_text(error, screen_of(STDERR_FILENO).width);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 void warn(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) {
-    if (!warning.empty()) fmt::print(stderr, "Warning: {}\n", as_called(warning));
+    if (!warning.empty()) say("Warning: " + as_called(warning));
   }
 }
 
 void tell(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) fmt::print(stderr, "Note: {}\n", printable(as_called(note)));
+  for (const std::string& note : notes) say("Note: " + printable(as_called(note)));
 }
+
+void say(const std::string& text) { fmt::print(stderr, "{}\n", folded(text, screen_of(STDERR_FILENO).width)); }
 
 }  // namespace dtrain::cli

@@ -30,7 +30,7 @@ std::string Fields::text(const Screen& screen) const {
     std::string_view left = label;
     while (true) {
       const size_t end = rest.find('\n');
-      out += fmt::format("{:<{}} {}\n", left, width, on_one_line(rest.substr(0, end)));
+      out += fmt::format("{:<{}} {}\n", left, width, folded(on_one_line(rest.substr(0, end)), screen.width, width + 1));
       if (end == std::string_view::npos) break;
       rest.remove_prefix(end + 1);
       left = "";

@@ -11,7 +11,8 @@ namespace dtrain::cli {
 
 class Fields {
  public:
-  // An empty value leaves the line out. Line breaks in a value go on in the value's column.
+  // An empty value leaves the line out. Line breaks in a value go on in the value's column, as does what is wider than
+  // the screen.
   void add(std::string_view label, std::string value);
   // The same for what is of any length: it takes no more than one line of the screen.
   void add_line(std::string_view label, std::string value);

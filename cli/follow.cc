@@ -118,7 +118,7 @@ Result<int> follow(Connection& connection, const CommandContext& context,
   }
   if (!context.json) {
     for (const std::string& notice : accepted.notices()) {
-      std::fprintf(stderr, "%s\n", as_called(notice).c_str());
+      say(as_called(notice));
     }
   }
   if (options.detach) {

@@ -33,9 +33,9 @@ Cell state_of(const pb::HostInfo& host) {
   return host.drained() ? Cell{"drained", Ink::Yellow} : Cell{"up", Ink::Green};
 }
 
-void append_notes(std::string& out, const pb::HostInfo& host, const std::string& name, bool is_alone) {
+void append_notes(std::string& out, const pb::HostInfo& host, const std::string& name, bool is_alone, size_t width) {
   const auto note = [&](const std::string& text) {
-    out += on_one_line(name + ": " + text) + "\n";
+    out += folded(on_one_line(name + ": " + text), width) + "\n";
   };
   if (host.revoked()) {
     note("its key was revoked; it is forgotten once what ran there counts as lost");
@@ -81,21 +81,21 @@ std::string allocation_text(const pb::AllocationInfo& allocation) {
                      says_why ? fmt::format(" ({})", allocation.reason()) : "");
 }
 
-void append_pool(std::string& out, const pb::PoolInfo& pool) {
-  out += on_one_line(fmt::format("pool {}: {} of {} hosts{}", pool.name(), pool.hosts(), pool.hosts_max(),
-                                 pool.trouble().empty() ? "" : "; " + pool.trouble())) +
+void append_pool(std::string& out, const pb::PoolInfo& pool, size_t width) {
+  out += folded(on_one_line(fmt::format("pool {}: {} of {} hosts{}", pool.name(), pool.hosts(), pool.hosts_max(),
+                                        pool.trouble().empty() ? "" : "; " + pool.trouble())), width) +
          "\n";
-  for (const auto& allocation : pool.allocations()) out += "  " + on_one_line(allocation_text(allocation)) + "\n";
+  for (const auto& allocation : pool.allocations()) out += folded("  " + on_one_line(allocation_text(allocation)), width) + "\n";
 }
 
 }  // namespace
 
 std::string render_hosts(const pb::HostsReply& reply, const View& view) {
   std::string pools;
-  for (const auto& pool : reply.pools()) append_pool(pools, pool);
+  for (const auto& pool : reply.pools()) append_pool(pools, pool, view.screen.width);
   if (reply.hosts().empty()) {
-    return pools + "No host has joined yet. The daemon starts a runner on this machine; runner.log in "
-           "DTRAIN_HOME says if it could not.\n";
+    return pools + folded("No host has joined yet. The daemon starts a runner on this machine; runner.log in "
+                          "DTRAIN_HOME says if it could not.\n", view.screen.width);
   }
   Table table;
   table.columns = {
@@ -118,7 +118,7 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
          {host.id().substr(0, kHostIdDigits)}});
   }
   std::string out = render(table, view.screen);
-  for (const auto& host : reply.hosts()) append_notes(out, host, names.shown(host.name(), host.id()), reply.hosts_size() == 1);
+  for (const auto& host : reply.hosts()) append_notes(out, host, names.shown(host.name(), host.id()), reply.hosts_size() == 1, view.screen.width);
   for (const std::string& name : reply.invited()) out += name + ": has a key, and is not here\n";
   return out + pools;
 }

@@ -69,18 +69,6 @@ void append_rows(std::string& out, const std::string& heading,
   }
 }
 
-// Sentences; what is to be typed stays on its line.
-std::string wrapped_footer(const std::string& footer, size_t width) {
-  std::string out;
-  for (size_t begin = 0; begin < footer.size();) {
-    const size_t end = std::min(footer.find('\n', begin), footer.size());
-    const std::string line = footer.substr(begin, end - begin);
-    out += (line.find("dtrain ") == 0 ? line : wrapped(line, width, 0)) + "\n";
-    begin = end + 1;
-  }
-  return out;
-}
-
 // "--cpus: 1 required N missing" is CLI11's way to say that a value is missing.
 std::string in_our_words(const std::string& message) {
   const size_t colon = message.find(": ");
@@ -312,7 +300,7 @@ class CommandLine {
     append_rows(text, "Commands", commands, width);
     append_rows(text, "Arguments", positionals, width);
     append_rows(text, "Options", rows, width);
-    if (!app.get_footer().empty()) text += "\n" + wrapped_footer(app.get_footer(), width);
+    if (!app.get_footer().empty()) text += "\n" + folded(app.get_footer(), width) + "\n";
     return text;
   }
 

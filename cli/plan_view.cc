@@ -37,7 +37,7 @@ std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Scree
     out += fmt::format("; a set of {}, {}", spec.member_count(),
                        spec.source.empty() ? "each placed like this one" : "of which this is the first");
   }
-  out += "\n";
+  out = folded(out, screen.width) + "\n";
   if (plan.seats_size() > 0) {
     Table table;
     table.columns = {{"REPLICA", 11}, {"HOST", 8, 0, true}, {"ADDRESS", 9, 2}, {"CPUS", 4},
@@ -56,13 +56,13 @@ std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Scree
     }
     out += render(table, screen);
   }
-  if (!plan.notice().empty()) out += plan.notice() + "\n";
+  if (!plan.notice().empty()) out += folded(plan.notice(), screen.width) + "\n";
   if (!plan.wait_reason().empty()) {
     const std::string& reason = plan.wait_reason();   // "waits for 4 (RUNNING) to finish", or what there is no room for
     const std::string text = reason.starts_with("waits ") ? "It would wait" + reason.substr(5) : "It would wait: " + reason;
-    out += paint(text, Ink::Yellow, screen.colours) + "\n";
+    out += paint(folded(text, screen.width), Ink::Yellow, screen.colours) + "\n";
   } else {
-    out += "It would start at once. Nothing was submitted.\n";
+    out += folded("It would start at once. Nothing was submitted.", screen.width) + "\n";
   }
   return out;
 }

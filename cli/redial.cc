@@ -34,7 +34,7 @@ Result<bool> Redial::try_again(const std::string& id) {
   if (!announced_) {
     // Of another machine it may be the way there.
     const std::string why = remote_machine().empty() ? "" : " (" + error.message + ")";
-    std::fprintf(stderr, "dtrain: the daemon is away%s; %s is not affected, connecting again\n", why.c_str(), id.c_str());
+    cli::say(fmt::format("dtrain: the daemon is away{}; {} is not affected, connecting again", why, id));
     announced_ = true;
   }
   return false;

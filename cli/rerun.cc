@@ -206,7 +206,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(const pb::Accepted accepted,
       submit(connection, context, header, nullptr, {}, following.tied.get()));
   if (!context.json) {
-    fmt::print(stderr, "{}\n", said_of(accepted.number(), shown, spec, options));
+    say(said_of(accepted.number(), shown, spec, options));
   }
   following.detach = options.detach;
   following.time = options.time;

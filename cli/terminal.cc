@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <cstdlib>
@@ -184,6 +185,22 @@ std::string wrapped(std::string_view text, size_t width, size_t indent) {
     begin = end + 1;
   }
   return out;
+}
+
+std::string folded(std::string_view text, size_t width, size_t indent) {
+  std::string out;
+  while (true) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    const size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+    const bool is_typed = line.starts_with("dtrain ");
+    out += line.substr(0, blanks);
+    out += is_typed ? std::string(line) : wrapped(line.substr(blanks), width, indent + blanks);
+    if (end == text.size()) return out;
+    out += '\n';
+    if (end + 1 < text.size()) out += std::string(indent, ' ');
+    text.remove_prefix(end + 1);
+  }
 }
 
 std::string cut_to_width(std::string_view text, size_t width) {

@@ -54,6 +54,10 @@ std::string cut_to_width(std::string_view text, size_t width);
 // the others get that many blanks. A longer word stays whole.
 std::string wrapped(std::string_view text, size_t width, size_t indent);
 
+// Each line of `text` so, the first from column `indent` on, where the others begin. What goes on in a new line does so
+// below where its own began. A line that is there to be typed, as it is a command of dtrain's, stays whole.
+std::string folded(std::string_view text, size_t width, size_t indent = 0);
+
 // One character at the start of `text`: its length in bytes and its columns. `valid` is false for a
 // byte that is not UTF-8 (length 1, one column). Text must not be empty.
 struct Glyph {

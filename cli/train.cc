@@ -222,7 +222,7 @@ void tell_once(const std::vector<Notice>& notices, const fs::path& memory) {
   std::ofstream after(memory, std::ios::app);
   for (const Notice& notice : notices) {
     if (!known.insert(notice.about).second) continue;
-    std::fprintf(stderr, "%s\n", notice.text.c_str());
+    say(notice.text);
     after << notice.about << '\n';
   }
 }

@@ -299,9 +299,7 @@ int exit_code_of(const pb::ExperimentInfo& outcome) {
 void say_detached(const std::string& id, WatchHow how) {
   // On its own line, after the terminal's "^C".
   const bool is_typed = how == WatchHow::Detached && isatty(STDERR_FILENO) == 1;
-  std::fprintf(stderr,
-               "%sDetached; %s goes on. Come back: %s logs -f %s. End it: %s kill %s\n",
-               is_typed ? "\n" : "", id.c_str(), called().c_str(), id.c_str(), called().c_str(), id.c_str());
+  say(fmt::format("{0}Detached; {1} goes on. Come back: {2} logs -f {1}. End it: {2} kill {1}", is_typed ? "\n" : "", id, called()));
 }
 
 }  // namespace dtrain::cli

@@ -11,6 +11,11 @@ TEST_CASE("an error is a line, and its hint another") {
   CHECK(error_text({Code::Internal, "broken", ""}) == "dtrain: broken\n");
 }
 
+TEST_CASE("on a narrow screen both break at blanks") {
+  CHECK(error_text({Code::NotFound, "no experiment 9", "dtrain status lists all"}, 24) ==
+        "dtrain: no experiment 9\n  hint: dtrain status\n  lists all\n");
+}
+
 TEST_CASE("control characters can't move the cursor") {
   CHECK(error_text({Code::Internal, "a\x1b[2Jb\nnext\tcolumn", ""}) ==
         "dtrain: a\\x1b[2Jb\nnext\tcolumn\n");

@@ -408,6 +408,7 @@ TEST_CASE("a plan shows each seat, or why it waits") {
         "It would start at once. Nothing was submitted.\n");
   plan.set_notice("2 replicas ask for 3 cpus and share the 2 of box");
   CHECK(render_plan(plan, spec, {}).find("share the 2 of box\nIt would") != std::string::npos);
+  CHECK(render_plan(plan, spec, {true, false, 40, 24}).find("at once. Nothing was\nsubmitted.\n") != std::string::npos);
   // The members of a set may have other roles and resources.
   spec.parameters = {{"rate", {"0.1", "0.2"}}};
   CHECK(render_plan(plan, spec, {}).starts_with(

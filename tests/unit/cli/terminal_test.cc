@@ -49,6 +49,13 @@ TEST_CASE("text is broken at blanks, below where it begins") {
   CHECK(wrapped("", 9, 4) == "");
 }
 
+TEST_CASE("each line of a text goes on below where it began, and what is there to be typed stays whole") {
+  CHECK(folded("one two three", 0) == "one two three");
+  CHECK(folded("one two\n  three four", 9) == "one two\n  three\n  four");
+  CHECK(folded("one two three\ndtrain kill 4\nten", 8) == "one two\nthree\ndtrain kill 4\nten");
+  CHECK(folded("one two\nthree\n", 9, 4) == "one\n    two\n    three\n");
+}
+
 TEST_CASE("ink appears only where there are colours") {
   CHECK(paint("x", Ink::Red, false) == "x");
   CHECK(paint("x", Ink::Plain, true) == "x");

@@ -163,6 +163,8 @@ TEST_CASE("it is shown as lines") {
   reply.mutable_experiment()->set_started_unix_ms(1'060'000);
   CHECK(render_why(reply.experiment(), find_why(reply), {{}, 1'180'000, false})
             .starts_with("4:   ● RUNNING, started 2 minutes ago\n"));
+  CHECK(render_why(reply.experiment(), find_why(reply), {{true, false, 24, 24}, 1'180'000, false})
+            .find("Why: it runs; nothing\n     holds it up\nLog: dtrain logs 4 -f\n") != std::string::npos);
 }
 
 }  // namespace

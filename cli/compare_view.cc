@@ -1,6 +1,7 @@
 #include "cli/compare_view.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -23,10 +24,10 @@ std::string upper(std::string text) {
   return text;
 }
 
-// On a narrow screen; what tells nothing or follows from other columns goes before what an entry was given, and that
-// before what it reached.
+// On a narrow screen; what tells nothing or follows from other columns goes before what an entry reached, and that
+// before what it was given. Of what it reached one metric goes last.
 constexpr int kDropAlike = 1, kDropNames = 2, kDropDuration = 3, kDropEfficiency = 4, kDropSpeedup = 5,
-              kDropGiven = 6;
+              kDropReached = 6;
 
 // The names of parameters and metrics are people's own, and stay as they are. `own_order` is when one of them goes.
 Column column_of(const Comparison& comparison, const EntryColumn& column, int own_order) {
@@ -91,6 +92,18 @@ bool is_said_by_parameter(const Comparison& comparison, const EntryColumn& worke
          std::any_of(comparison.columns.begin(), comparison.columns.end(), tells);
 }
 
+// The metric that entries are compared by.
+std::string main_metric(const Comparison& comparison, const std::vector<EntryColumn>& columns, const std::string& sorted_by) {
+  std::string first;
+  for (const EntryColumn& column : columns) {
+    if (column.kind != Kind::Metric) continue;
+    if (column.name == sorted_by) return sorted_by;
+    if (first.empty()) first = column.name;
+  }
+  if (has_column(comparison, comparison.objective.metric)) return comparison.objective.metric;
+  return comparison.scales ? comparison.rate : first;
+}
+
 std::string csv_field(const std::string& text) {
   if (text.find_first_of("\",\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -129,14 +142,18 @@ std::string render_comparison(const Comparison& comparison, const std::string& s
   const auto count = [&](Kind kind) {
     return static_cast<int>(std::ranges::count(columns, kind, &EntryColumn::kind));
   };
-  int given_order = kDropGiven + count(Kind::Parameter);
-  int metric_order = given_order + count(Kind::Metric);
+  const std::string main = main_metric(comparison, columns, sorted_by);
+  int metric_order = kDropReached + count(Kind::Metric);
+  int given_order = metric_order + count(Kind::Parameter);
+  const int main_order = given_order + 1;
   Table table;
   for (const EntryColumn& column : columns) {
     // The rate is what speedup and efficiency are about.
     const bool stays = column.kind == Kind::Id || column.name == sorted_by ||
                        (comparison.scales && column.name == comparison.rate);
-    table.columns.push_back(column_of(comparison, column, column.kind == Kind::Metric ? metric_order : given_order));
+    table.columns.push_back(column_of(comparison, column, column.kind != Kind::Metric ? given_order
+                                                                   : column.name == main     ? main_order
+                                                                                             : metric_order));
     if (is_alike(comparison, column)) table.columns.back().drop_order = kDropAlike;
     if (stays) table.columns.back().drop_order = 0;
     if (column.kind == Kind::Parameter) --given_order;
@@ -153,7 +170,7 @@ std::string render_comparison(const Comparison& comparison, const std::string& s
   out += render(table, view.screen);
   const std::vector<std::string> left_out = columns_left_out(table, view.screen);
   if (left_out.empty()) return out;
-  return out + fmt::format("No room for {}: --csv has all\n", human_count(left_out.size(), "column"));
+  return out + folded(fmt::format("No room for {}: --csv has all\n", fmt::join(left_out, ", ")), view.screen.width);
 }
 
 std::string comparison_csv(const Comparison& comparison) {

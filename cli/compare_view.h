@@ -9,7 +9,8 @@
 namespace dtrain::cli {
 
 // The parameters that all share on one line, then a row an entry. On a narrow screen what all have alike goes,
-// then duration, efficiency and speedup, then parameters from the last on, then metrics; `sorted_by` stays.
+// then duration, efficiency and speedup, then metrics but one from the last on, then parameters; `sorted_by` stays.
+// The columns that had no room are named below.
 std::string render_comparison(const Comparison& comparison, const std::string& sorted_by,
                               const View& view);
 

@@ -99,8 +99,8 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
   }
   Table table;
   table.columns = {
-      {"HOST", 10, 0, true},     {"STATE", 5, 4, false},     {"CPUS FREE", 9, 0, false},
-      {"MEM FREE", 8, 0, false}, {"GPUS FREE", 9, 5, false}, {"REPLICAS", 8, 3, false},
+      {"HOST", 10, 0, true},     {"STATE", 5, 0, false},     {"CPUS FREE", 9, 0, false},
+      {"MEM FREE", 8, 4, false}, {"GPUS FREE", 9, 5, false}, {"REPLICAS", 8, 3, false},
       {"ADDRESS", 9, 2, false},  {"CGROUP", 6, 1, false},    {"ID", 8, 1, false}};
   HostNames names;
   for (const auto& host : reply.hosts()) names.add(host.name(), host.id());

@@ -82,7 +82,7 @@ TEST_CASE("a set: what all share above, what differs in columns") {
         "4.10 ✓ FINISHED 1m 40s   10     nan     -\n");
 }
 
-TEST_CASE("a narrow terminal does without parameters before metrics, but not without what it is sorted by") {
+TEST_CASE("a narrow terminal does without metrics but one before parameters, but not without what it is sorted by") {
   CHECK(render_comparison(grid(), "", view(42)) ==
         "All: epochs=10\n"
         "ID   STATE      rate   loss    accuracy\n"
@@ -90,16 +90,20 @@ TEST_CASE("a narrow terminal does without parameters before metrics, but not wit
         "4.2  ✓ FINISHED 0.01   1234567 -\n"
         "4.3  ● PENDING  1      -       -\n"
         "4.10 ✓ FINISHED 10     nan     -\n"
-        "No room for 1 column: --csv has all\n");
+        "No room for DURATION: --csv has all\n");
   const auto header = [](const std::string& sorted_by, size_t width) {
     const std::string text = render_comparison(grid(), sorted_by, view(width));
     const size_t start = text.find("ID ");
     return text.substr(start, text.find('\n', start) - start);
   };
-  CHECK(header("", 34) == "ID   STATE      loss    accuracy");
-  CHECK(header("rate", 34) == "ID   STATE      rate   loss");
-  CHECK(header("", 30) == "ID   STATE      loss");
+  CHECK(header("", 34) == "ID   STATE      rate   loss");
+  CHECK(header("accuracy", 34) == "ID   STATE      rate   accuracy");
+  CHECK(header("", 29) == "ID   STATE      loss");
+  CHECK(header("rate", 22) == "ID   STATE      rate");
   CHECK(header("accuracy", 30) == "ID   STATE      accuracy");
+  CHECK(render_comparison(grid(), "", view(34)).ends_with("\nNo room for DURATION, accuracy:\n--csv has all\n"));
+  const std::string maximum = render_comparison(grid({"", MetricValue::Last, {"accuracy", true}}), "", view(37));
+  CHECK(maximum.find("ID   STATE      rate   accuracy (max)\n") != std::string::npos);
 }
 
 TEST_CASE("CSV is whole: every parameter, every digit") {
@@ -177,7 +181,7 @@ TEST_CASE("a narrow terminal does without what all have alike first, and breaks 
   CHECK(header(79) == "ID learning-rate WORKERS samples/s tokens/s SPEEDUP EFFICIENCY");
   CHECK(header(60) == "ID learning-rate WORKERS samples/s tokens/s SPEEDUP");
   CHECK(header(50) == "ID learning-rate WORKERS samples/s tokens/s");
-  CHECK(header(40) == "ID WORKERS samples/s tokens/s");
+  CHECK(header(40) == "ID learning-rate WORKERS samples/s");
   CHECK(header(28) == "ID WORKERS samples/s");
   CHECK(header(20) == "ID WORKERS samples/s");
 }

@@ -112,8 +112,8 @@ TEST_CASE("hosts: free of all, then what is not as it should be") {
   CHECK(text.find("berta: GPU 3 H200, 140.0 GiB, busy: pid 4242, 31 GB\n") != std::string::npos);
   const View narrow{{true, false, 40, 24}, 0, false};
   CHECK(render_hosts(reply, narrow).starts_with(
-      "HOST       CPUS FREE MEM FREE\n"
-      "node       2.5/8     4.0 GiB/16.0 GiB\n"));
+      "HOST       STATE CPUS FREE GPUS FREE\n"
+      "node       up    2.5/8     0\n"));
   CHECK(render_hosts({}, {}).starts_with("No host has joined yet."));
 }
 

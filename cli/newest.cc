@@ -41,18 +41,29 @@ Result<std::string> newest_to_kill(const pb::ListReply& live, const std::string&
 }
 
 Result<std::string> only_to_suspend(const pb::ListReply& live, const std::string& project_dir, bool resume) {
-  pb::ListReply these;
+  pb::ListReply these, suspended, members;   // the last two: that are suspended
   for (const pb::ExperimentInfo& each : live.experiments()) {
+    if (each.project_dir() != project_dir) continue;
     const bool ends = each.state() == to_string(State::Stopping);
     const bool is_suspended = each.state() == to_string(State::Suspended) || (ends && each.reason().starts_with("suspended"));
-    const bool is_one = resume ? is_suspended : !is_suspended && !ends;
-    if (is_one && each.project_dir() == project_dir) *these.add_experiments() = each;
+    const bool is_member = each.id().find('.') != std::string::npos;
+    if (is_suspended) *(is_member ? members : suspended).add_experiments() = each;
+    if (!is_member && (resume ? is_suspended : !is_suspended && !ends)) *these.add_experiments() = each;
   }
   if (these.experiments_size() == 1) return these.experiments(0).id();
   const char* verb = resume ? "resume" : "suspend";
   if (these.experiments_size() > 1) {
     return Error{Code::InvalidArgument, fmt::format("several experiments of this project {}: {}", resume ? "are suspended" : "run or wait", ids_of(these)),
                  fmt::format("say which: dtrain {} {}", verb, these.experiments().rbegin()->id())};
+  }
+  if (resume && members.experiments_size() > 0) {
+    const std::string& newest = members.experiments().rbegin()->id();
+    return Error{Code::InvalidArgument, fmt::format("no experiment of this project ({}) is suspended, but members are: {}", project_dir, ids_of(members)),
+                 fmt::format("say which: dtrain resume {0}, or dtrain resume {1} for all of {1}", newest, newest.substr(0, newest.find('.')))};
+  }
+  if (!resume && suspended.experiments_size() > 0) {
+    return Error{Code::NotFound, fmt::format("no experiment of this project ({}) runs or waits; suspended already: {}", project_dir, ids_of(suspended)),
+                 fmt::format("dtrain resume {} lets it go on", suspended.experiments().rbegin()->id())};
   }
   return Error{Code::NotFound, fmt::format("no experiment of this project ({}) {}", project_dir, resume ? "is suspended" : "runs or waits"),
                fmt::format("dtrain status shows all; name one, or a member, by its ID: dtrain {} 4", verb)};

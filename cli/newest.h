@@ -13,7 +13,7 @@ namespace dtrain::cli {
 Result<std::string> newest_to_kill(const pb::ListReply& live, const std::string& project_dir);
 
 // For `suspend` and `resume`: the one of this project that is not suspended, or that is, or is about to be. Of several
-// none is chosen: typed twice, it would go on with the next.
+// none is chosen: typed twice, it would go on with the next. `live` has the members of sets, of which none is chosen either.
 Result<std::string> only_to_suspend(const pb::ListReply& live, const std::string& project_dir, bool resume);
 
 // The newest of this project that has processes; empty: there is none.

@@ -37,7 +37,9 @@ Result<int> suspend(const std::vector<std::string>& typed, bool resume, const Co
   request.set_resume(resume);
   for (const std::string& id : ids) request.add_ids(id);
   if (ids.empty()) {
-    TRY(pb::ListReply live, connection.list({}));
+    pb::ListRequest of_all;
+    of_all.set_members(true);
+    TRY(pb::ListReply live, connection.list(of_all));
     keep_matching({key_user(), {}}, live);
     TRY(const std::string one, only_to_suspend(live, project_dir(), resume));
     request.add_ids(one);

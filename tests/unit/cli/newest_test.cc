@@ -59,6 +59,23 @@ TEST_CASE("suspended, or let go on, without an ID is the only one there is") {
   CHECK(only_to_suspend(live, "/here", false).error().code == Code::InvalidArgument);
 }
 
+TEST_CASE("without an ID members of a set are named and not let go on, and what is suspended is said to be") {
+  pb::ListReply live;
+  add(live, "42", "RUNNING", "/here");
+  add(live, "42.1", "SUSPENDED", "/here");
+  add(live, "42.3", "RUNNING", "/here");
+  add(live, "42.4", "SUSPENDED", "/here");
+  CHECK(only_to_suspend(live, "/here", false).value() == "42");
+  const Error members = only_to_suspend(live, "/here", true).error();
+  CHECK(members.message == "no experiment of this project (/here) is suspended, but members are: 42.1, 42.4");
+  CHECK(members.hint == "say which: dtrain resume 42.4, or dtrain resume 42 for all of 42");
+  for (auto& each : *live.mutable_experiments()) each.set_state("SUSPENDED");
+  CHECK(only_to_suspend(live, "/here", true).value() == "42");
+  const Error again = only_to_suspend(live, "/here", false).error();
+  CHECK(again.message == "no experiment of this project (/here) runs or waits; suspended already: 42");
+  CHECK(again.hint == "dtrain resume 42 lets it go on");
+}
+
 TEST_CASE("watched is the newest with processes") {
   pb::ListReply live;
   CHECK(newest_running(live, "/here").empty());

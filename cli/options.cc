@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <type_traits>
 
 #include "cli/command.h"
 #include "cli/kubeflow_names.h"
@@ -24,6 +25,11 @@ CLI::Validator must_read(const char* what) {
         const char* end = text.data() + text.size();
         const auto read = std::from_chars(text.data(), end, value);
         if (read.ec == std::errc() && read.ptr == end) return std::string();
+        const bool is_number = read.ptr == end && read.ec == std::errc::result_out_of_range;
+        if (is_number) return fmt::format("'{}' is {}", text, std::is_integral_v<T> ? "too large" : "out of range");
+        if (std::is_unsigned_v<T> && text.size() > 1 && text[0] == '-' && text.find_first_not_of("0123456789", 1) == text.npos) {
+          return fmt::format("'{}' is less than 0", text);
+        }
         return fmt::format("'{}' is not {}", text, what);
       },
       "");

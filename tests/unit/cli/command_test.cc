@@ -124,7 +124,10 @@ TEST_CASE("a file without its option and a command without its dashes are unders
 TEST_CASE("values are checked") {
   CHECK(refusal(kSample, {"-n", "many"}).message ==
         "sample: --num-last: 'many' is not a whole number");
-  CHECK(refusal(kSample, {"-n", "-1"}).message == "sample: --num-last: '-1' is not a whole number");
+  CHECK(refusal(kSample, {"-n", "-1"}).message == "sample: --num-last: '-1' is less than 0");
+  CHECK(refusal(kSample, {"-n", "-one"}).message == "sample: --num-last: '-one' is not a whole number");
+  CHECK(refusal(kSample, {"-n", "99999999999999999999"}).message == "sample: --num-last: '99999999999999999999' is too large");
+  CHECK(refusal(kSample, {"--cpus", "1e999"}).message == "sample: --cpus: '1e999' is out of range");
   CHECK(refusal(kSample, {"--cpus", "1x"}).message == "sample: --cpus: '1x' is not a number");
   CHECK(refusal(kSample, {"-f"}).message == "sample: --file takes a value");
 }

@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/kubeflow_names.h"
 #include "cli/terminal.h"
+#include "schema/shell_words.h"
 #include "schema/suggest.h"
 
 namespace dtrain::cli {
@@ -213,7 +214,8 @@ class CommandLine {
     if (wants_subcommand) what = fmt::format("'{}' is none of {}", word, subcommand_names());
     if (word.starts_with("-")) what = fmt::format("there is no option '{}'", word);
     Error error = refusal(std::move(what));
-    // One letter is as near to any other.
+    // One letter is as near to any other, and in a word that is no option it is none.
+    if (!word.starts_with("-")) std::erase_if(known, [](const std::string& name) { return name.size() == 2 && name[0] == '-'; });
     const bool is_letter = word.size() == 2 && word.starts_with("-");
     const std::string_view meant =
         is_letter ? std::string_view() : nearest(word, {known.begin(), known.end()});
@@ -223,8 +225,9 @@ class CommandLine {
     } else if (!meant.empty()) {
       error.message += fmt::format("; did you mean '{}'?", meant);
     } else if (options_.rest_.words != nullptr && !word.starts_with("-")) {
-      error.hint =
-          fmt::format("a command goes after --: {}{} -- {}", path_of(app_), typed_positionals(), fmt::join(extras, " "));
+      std::string command;
+      for (const std::string& extra : extras) command += " " + shell_quoted(extra);
+      error.hint = fmt::format("a command goes after --: {}{} --{}", path_of(app_), typed_positionals(), command);
     }
     return error;
   }

@@ -119,6 +119,9 @@ TEST_CASE("a file without its option and a command without its dashes are unders
         "runs: 'x.yml' does not belong here; did you mean '-f x.yml'?");
   CHECK(refusal(kRuns, {"python", "train.py"}).hint ==
         "a command goes after --: dtrain runs -- python train.py");
+  CHECK(refusal(kRuns, {"sh", "run.sh"}).message == "runs: 'sh' does not belong here");   // and no -h
+  CHECK(refusal(kRuns, {"sh", "run.sh"}).hint == "a command goes after --: dtrain runs -- sh run.sh");
+  CHECK(refusal(kRuns, {"sh run.sh | cat"}).hint == "a command goes after --: dtrain runs -- 'sh run.sh | cat'");
 }
 
 TEST_CASE("values are checked") {

@@ -18,7 +18,7 @@ enum class SyncSize { Fine, Warn, Ask };
 SyncSize size_of_sync(const ProjectSize& project, const Config& config);
 
 // "data/ is 38.0 GB of 38.1 GB"; "the project is 61.2 MB in 12345 files" when no part of it stands
-// out.
+// out. Behind it the limit from which on a person is asked, where that is passed.
 std::string what_is_large(const ProjectSize& project, const Config& config);
 
 }  // namespace dtrain::cli

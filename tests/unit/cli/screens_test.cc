@@ -88,7 +88,7 @@ TEST_CASE("a large project is named by what makes it large") {
   project.file_count = 12;
   project.largest = {{"data/", uint64_t{37} << 30}};
   CHECK(size_of_sync(project, config) == SyncSize::Ask);
-  CHECK(what_is_large(project, config) == "data/ is 37.0 GB of 38.0 GB");
+  CHECK(what_is_large(project, config) == "data/ is 37.0 GB of 38.0 GB (from 1.0 GB on you are asked)");
   project.total_bytes = 1000;
   project.largest = {{"data/", 900}};
   CHECK(size_of_sync(project, config) == SyncSize::Fine);
@@ -97,6 +97,11 @@ TEST_CASE("a large project is named by what makes it large") {
   CHECK(what_is_large(project, config) == "the project is 1000 B in 1000 files");
   config.sync_ask_bytes = 1000;
   CHECK(size_of_sync(project, config) == SyncSize::Ask);
+  config.sync_ask_bytes = uint64_t{1} << 30;
+  project.total_bytes = uint64_t{286} << 20;
+  project.largest = {{"data/", uint64_t{200} << 20}};
+  project.file_count = 20'005;
+  CHECK(what_is_large(project, config) == "the project is 286.0 MB in 20005 files (from 20000 files on you are asked)");
 }
 
 TEST_CASE("the monitor's table: running first, builds left out, N/A where nothing is known") {

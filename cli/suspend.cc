@@ -66,14 +66,14 @@ Run declare(bool resume, const char* which, const char* footer, Options& options
 }  // namespace
 
 Run declare_suspend(Options& options, CommandContext& context) {
-  return declare(false, "experiments (4, 4-9), members (4.2); left out: the one of this project that is not",
+  return declare(false, "experiments (4, 4-9), members (4.2); left out: the only one of this project that runs or waits",
                  "Its processes get TERM, and KILL after `stop-grace`, as for a restart; what it holds is then\n"
                  "free for others. What it wrote stays: it goes on from its checkpoint, if it keeps one.",
                  options, context);
 }
 
 Run declare_resume(Options& options, CommandContext& context) {
-  return declare(true, "experiments (4, 4-9), members (4.2); left out: the one of this project that is suspended",
+  return declare(true, "experiments (4, 4-9), members (4.2); left out: the only one of this project that is suspended",
                  "It takes its old place in the queue. `max-duration` counts anew.", options, context);
 }
 

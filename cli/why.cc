@@ -140,10 +140,13 @@ Why find_why(const pb::ShowReply& reply) {
   why.reason = info.reason();
   if (info.members() != 0) {
     if (why.reason.empty()) why.reason = set_summary(info);
+    const auto waits = [](const pb::ExperimentInfo& member) { return state_of(member.state()) == State::Pending; };
+    if (const uint32_t running = info.members_running(); state == State::Running && running > 0) {
+      why.reason += fmt::format("; {} run{}", running, running == 1 ? "s" : "");
+      if (std::ranges::none_of(reply.members(), waits)) why.reason += fmt::format(", and nothing holds {} up", running == 1 ? "it" : "them");
+    }
     for (const auto& member : reply.members()) {
-      const State member_state = state_of(member.state());
-      const bool tells =
-          is_terminal(state) ? member_state == State::Failed : member_state == State::Pending;
+      const bool tells = is_terminal(state) ? state_of(member.state()) == State::Failed : waits(member);
       if (!tells) continue;
       why.hint = fmt::format("dtrain why {}", member.id());
       break;

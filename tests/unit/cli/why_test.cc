@@ -137,6 +137,22 @@ TEST_CASE("a set points at the member to ask about") {
   CHECK(why.hint == "dtrain why 4.2");
 }
 
+TEST_CASE("of a set that runs it is said what does, and that nothing holds it up where none waits") {
+  auto reply = experiment("RUNNING", "2 of 6 finished");
+  reply.mutable_experiment()->set_members(6);
+  reply.mutable_experiment()->set_members_running(3);
+  pb::ExperimentInfo* member = reply.add_members();
+  member->set_id("4.5");
+  member->set_state("PENDING");
+  CHECK(find_why(reply).reason == "2 of 6 finished; 3 run");
+  CHECK(find_why(reply).hint == "dtrain why 4.5");
+  member->set_state("RUNNING");
+  CHECK(find_why(reply).reason == "2 of 6 finished; 3 run, and nothing holds them up");
+  CHECK(find_why(reply).hint == "");
+  reply.mutable_experiment()->set_members_running(1);
+  CHECK(find_why(reply).reason == "2 of 6 finished; 1 runs, and nothing holds it up");
+}
+
 TEST_CASE("it is shown as lines") {
   auto reply = experiment("FAILED", "4.master: exit code 1");
   reply.mutable_experiment()->set_started_unix_ms(1);

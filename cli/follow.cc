@@ -113,7 +113,8 @@ Result<int> follow(Connection& connection, const CommandContext& context,
       output = linked.value();
     } else {
       // A project on a read-only disk trains all the same.
-      print_error(linked.error(), false);
+      const Error& error = linked.error();
+      warn({error.message + (error.hint.empty() ? "" : "; " + error.hint)});
     }
   }
   if (!context.json) {

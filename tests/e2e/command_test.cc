@@ -86,6 +86,8 @@ TEST_CASE("what is in runs/ and no link of ours stays") {
     CHECK_MESSAGE(train.err.find(fmt::format("runs/{} is a {} of yours", number, *number == '1' ? "file" : "folder")) !=
                       std::string::npos,
                   train.err);
+    CHECK_MESSAGE((train.err.starts_with("Warning: ") || train.err.find("\nWarning: ") != std::string::npos), train.err);
+    CHECK_MESSAGE(train.err.find("dtrain: ") == std::string::npos, train.err);
   }
   CHECK(read_file(project / "runs/1") == "mine");
   CHECK(fs::exists(project / "runs/2/mine"));

@@ -23,6 +23,10 @@ case ${1:-} in
 esac
 stages=$((2 + 2 * ${#presets[@]}))
 stage=0
+# What runs on a GPU is compiled and linked wherever that is possible, for one chip; tests/gpu/run.sh runs it.
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+builds=("${presets[@]}")
+[ -z "$nvcc" ] || builds+=(cuda)
 
 stage() {
   stage=$((stage + 1))
@@ -55,13 +59,45 @@ if [ -z "${DTRAIN_TEST_PYTHON:-}" ]; then
   [ ! -e $peers/.complete ] || export DTRAIN_TEST_PYTHON=$root/$peers/bin/python
 fi
 
+build_preset() {
+  local options=() targets=all
+  if [ "$1" = cuda ]; then
+    options=(-DDTRAIN_TEST_LEVELS=gpu -DCMAKE_CUDA_ARCHITECTURES=90)
+    targets="dtrain-engine gpu_tests"
+  fi
+  cmake --preset "$1" -DDTRAIN_TESTS=ON "${options[@]}" && NINJA_STATUS='[%f/%t %e] ' ninja -C "build/$1" -j "$(build_jobs)" $targets
+}
+export -f build_preset build_jobs
+
+# Tests wait more than they compute, those of whole clusters most of all: meanwhile the next preset is built, in a
+# session of its own, so that it gives way to what tests start in others, too.
+ahead=''
+build_ahead() {
+  setsid nice -n 19 bash -c 'echo 19 > /proc/self/autogroup || true; build_preset "$1"' - "$1" > "build/$1.log" 2>&1 &
+  ahead=$!
+}
+trap '[ -z "$ahead" ] || kill -- -"$ahead" 2> /dev/null' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+wait_for_build() {
+  local show=show_fifths
+  [ -t 1 ] && show=show_steps
+  tail -f -n +1 --pid="$ahead" "build/$1.log" | tee -a "$log" | "$show"
+  wait "$ahead" || fail "the build of $1 failed"
+  ahead=''
+}
+
 results=()
-for preset in "${presets[@]}"; do
-  stage build
+build_ahead "${builds[0]}"
+for ((i = 0; i < ${#builds[@]}; ++i)); do
+  preset=${builds[i]}
+  if [ "$preset" = cuda ]; then stage cuda; else stage build; fi
   started=$SECONDS
-  cmake --preset "$preset" -DDTRAIN_TESTS=ON >> "$log" 2>&1 || fail "cmake failed"
-  build_targets "build/$preset" "$log" all || fail "the build of $preset failed"
-  echo "$preset, in $((SECONDS - started)) s"
+  wait_for_build "$preset"
+  echo "$preset, waited $((SECONDS - started)) s for it"
+  if ((i + 1 < ${#builds[@]})); then build_ahead "${builds[i + 1]}"; fi
+  [ "$preset" != cuda ] || break
 
   # The sanitizers see each process on its own: what starts whole clusters runs in release only.
   labels=(-L 'unit|sim|integration|engine|gpu|e2e|fuzz')
@@ -69,7 +105,7 @@ for preset in "${presets[@]}"; do
   stage tests
   started=$SECONDS
   rm -f "build/$preset/Testing/Temporary/LastTest.log"
-  # Whole clusters wait more than they compute: one test more than there are processors.
+  # One test more than there are processors, where they wait.
   at_once=$(nproc)
   [ "$preset" = asan ] || at_once=$((at_once + 1))
   ctest --test-dir "build/$preset" "${labels[@]}" -j "$at_once" --timeout 300 >> "$log" 2>&1 || true
@@ -77,16 +113,10 @@ for preset in "${presets[@]}"; do
   results+=("$preset=build/$preset/Testing/Temporary/LastTest.log")
 done
 
-# What runs on a GPU is compiled and linked wherever that is possible, for one chip; tests/gpu/run.sh runs it.
-stage cuda
-nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 if [ -z "$nvcc" ]; then
+  stage cuda
   echo "skipped: no nvcc is here"
 else
-  started=$SECONDS
-  cmake --preset cuda -DDTRAIN_TESTS=ON -DDTRAIN_TEST_LEVELS=gpu -DCMAKE_CUDA_ARCHITECTURES=90 >> "$log" 2>&1 ||
-    fail "cmake of cuda failed"
-  build_targets build/cuda "$log" dtrain-engine gpu_tests || fail "the build of cuda failed"
   # What needs no GPU but the library of its driver, for which the toolkit's stub will do.
   stub=$(ls "$(dirname "$(readlink -f "$nvcc")")"/../lib*/stubs/libcuda.so 2>/dev/null | head -1 || true)
   if [ -n "$stub" ] && ctest --test-dir build/cuda -N -R '^gpu/cudnn_plan$' | grep -q 'Total Tests: 1'; then
@@ -96,7 +126,6 @@ else
     LD_LIBRARY_PATH=$root/build/cuda/stubs ctest --test-dir build/cuda -R '^gpu/cudnn_plan$' --timeout 300 >> "$log" 2>&1 || true
     results+=("cuda=build/cuda/Testing/Temporary/LastTest.log")
   fi
-  echo "built, in $((SECONDS - started)) s"
 fi
 
 python3 tests/support/summary.py "${results[@]}"

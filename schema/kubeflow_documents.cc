@@ -87,7 +87,7 @@ std::optional<YamlNode> choose_document(std::vector<YamlNode> documents, Problem
   std::vector<std::string> words;
   for (const YamlNode& other : others) words.push_back(fmt::format("{} (line {})", shown(other), other.place.line));
   if (jobs.empty()) {
-    std::string_view advice;
+    std::string advice;
     for (const YamlNode& other : others) advice = std::max(advice, advice_about(kind_of(other)));
     problems.add(others.front().place, "", fmt::format("none of {} is a {}{}", fmt::join(words, ", "), kJobKinds, advice));
     return std::nullopt;

@@ -8,7 +8,6 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <utility>
 
 #include "schema/kubeflow_container.h"
 #include "schema/kubeflow_volumes.h"
@@ -307,13 +306,7 @@ std::string in_small_letters(std::string_view word) {
   return small;
 }
 
-constexpr std::pair<std::string_view, std::string_view> kMeantKinds[] = {{"TFJob", "; did you mean 'TFJob'?"},
-                                                                         {"PyTorchJob", "; did you mean 'PyTorchJob'?"},
-                                                                         {"JAXJob", "; did you mean 'JAXJob'?"},
-                                                                         {"MPIJob", "; did you mean 'MPIJob'?"},
-                                                                         {"TrainJob", "; did you mean 'TrainJob'?"}};
-
-std::string_view advice_about(std::string_view kind) {
+std::string advice_about(std::string_view kind) {
   if (kind == "XGBoostJob") {
     return "; 'kind: PyTorchJob' with pytorchReplicaSpecs tells its processes the same MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK";
   }
@@ -322,8 +315,8 @@ std::string_view advice_about(std::string_view kind) {
            "python -m paddle.distributed.launch --master \"$MASTER_ADDR:$MASTER_PORT\" --nnodes \"$WORLD_SIZE\" --rank \"$RANK\" train.py";
   }
   // Letters' case aside, by one letter: RayJob is not JAXJob.
-  for (const auto& [meant, advice] : kMeantKinds) {
-    if (kind != meant && edit_distance(kind, meant) <= 1) return advice;
+  for (const std::string_view meant : {"TFJob", "PyTorchJob", "JAXJob", "MPIJob", "TrainJob"}) {
+    if (kind != meant && edit_distance(kind, meant) <= 1) return fmt::format("; did you mean '{}'?", meant);
   }
   return "";
 }

@@ -21,7 +21,7 @@ std::string_view word_of_kind(ManifestKind kind);   // "TFJob"
 std::string in_small_letters(std::string_view word);
 
 // What does instead of a kind of Kubeflow's that is none of them, behind a message; empty: it is something else.
-std::string_view advice_about(std::string_view kind);
+std::string advice_about(std::string_view kind);
 
 // Where a job of that kind has its roles, "tfReplicaSpecs", and the words for them.
 std::string_view replicas_key(ManifestKind kind);

@@ -242,7 +242,7 @@ Status start_daemon(const Home& home, const std::string& program, StartAs as) {
   const std::string marker = home.stopped_marker().string();
   if (as == StartAs::Automatic && access(marker.c_str(), F_OK) == 0) {
     return Error{Code::FailedPrecondition, "the daemon was stopped by hand",
-                 "start it again: dtrain daemon start"};
+                 "start it again: dtrain daemon start; what runs goes on without one, and dtrain daemon stop --kill ends it"};
   }
   const std::string lock_path = (home.root / "start.lock").string();
   const Fd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));

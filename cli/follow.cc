@@ -69,6 +69,11 @@ Result<std::string> link_output(const fs::path& project, uint32_t number,
     return Error{Code::AlreadyExists, fmt::format("{} is a {} of yours", link.string(), what),
                  fmt::format("the output is in {}", output_dir.string())};
   }
+  const fs::path shown = fs::read_symlink(link, failed);
+  if (!failed && shown != output_dir && fs::exists(shown, failed)) {
+    return Error{Code::AlreadyExists, fmt::format("{} is a link to {} already", link.string(), shown.string()),
+                 fmt::format("the output is in {}", output_dir.string())};
+  }
   // Renamed into place: whoever looks sees the old link or the new one, never none.
   fs::path fresh = runs / fmt::format(".{}.{}", number, getpid());
   fs::remove(fresh, failed);

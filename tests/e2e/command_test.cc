@@ -75,6 +75,22 @@ TEST_CASE("a dtrain.yml that no disk takes is not left there in part") {
   }
 }
 
+TEST_CASE("of two DTRAIN_HOMEs the links in runs/ of the first stay, while they lead anywhere") {
+  Cluster first, second;
+  const fs::path project = first.project("p", {{"dtrain.yml", "project: p\ntrain: {run: \"true\"}\n"}});
+  CHECK(first.run({"train"}, project).code == 0);
+  const Output train = second.run({"train"}, project);
+  CHECK(train.code == 0);
+  CHECK_MESSAGE(train.err.find("runs/1 is a link to " + (first.home() / "outputs/1").string() + " already; the output is in " +
+                               (second.home() / "outputs/1").string()) != std::string::npos,
+                train.err);
+  CHECK(fs::read_symlink(project / "runs/1") == first.home() / "outputs/1");
+  fs::rename(first.home() / "outputs/1", first.home() / "outputs/gone");
+  Cluster third;
+  CHECK(third.run({"train"}, project).code == 0);
+  CHECK(fs::read_symlink(project / "runs/1") == third.home() / "outputs/1");
+}
+
 TEST_CASE("what is in runs/ and no link of ours stays") {
   Cluster cluster;
   const fs::path project = cluster.project("p", {{"dtrain.yml", "project: p\ntrain: {run: \"true\"}\n"},

@@ -73,12 +73,11 @@ export -f build_preset build_jobs
 # session of its own, so that it gives way to what tests start in others, too.
 ahead=''
 build_ahead() {
-  setsid nice -n 19 bash -c 'echo 19 > /proc/self/autogroup || true; build_preset "$1"' - "$1" > "build/$1.log" 2>&1 &
+  : > "build/$1.log"   # that of a run before
+  setsid nice -n 19 bash -c 'echo 19 > /proc/self/autogroup || true; build_preset "$1"' - "$1" >> "build/$1.log" 2>&1 &
   ahead=$!
 }
-trap '[ -z "$ahead" ] || kill -- -"$ahead" 2> /dev/null' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+trap '[ -z "$ahead" ] || kill -- -"$ahead" 2> /dev/null' EXIT   # whatever ends it
 
 wait_for_build() {
   local show=show_fifths

@@ -109,13 +109,10 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
   return source;
 }
 
-bool CommandForm::is_given() const {
-  return is_image_alone() || !words.empty() || workers != kLeftOut || ps != kLeftOut || gpus != kLeftOut || !cpus.empty() || !mem.empty() ||
-         !framework.empty();
-}
-
-bool CommandForm::is_image_alone() const {
-  return image && words.empty() && workers == kLeftOut && ps == kLeftOut && gpus == kLeftOut && cpus.empty() && mem.empty() && framework.empty();
+bool CommandForm::is_given() const { return image || has_others(); }
+bool CommandForm::is_image_alone() const { return image && !has_others(); }
+bool CommandForm::has_others() const {
+  return !words.empty() || workers != kLeftOut || ps != kLeftOut || gpus != kLeftOut || !cpus.empty() || !mem.empty() || !framework.empty();
 }
 
 Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here) {

@@ -44,6 +44,7 @@ struct CommandForm {
   std::optional<std::string> image;  // runs what it runs by itself where there are no words
   bool is_given() const;  // any of them
   bool is_image_alone() const;
+  bool has_others() const;   // but the image
 };
 
 // The YAML a person would have written for it. The project is the current directory.

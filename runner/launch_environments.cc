@@ -45,12 +45,10 @@ std::vector<std::string> images_here(const pb::Launch& launch, const Understood&
   for (const std::string& word : launch.roles()) {
     if (const auto role = parse_role(word)) roles.insert(*role);
   }
-  std::vector<std::string> names;
-  for (const RoleSpec& role : what.spec.roles) {
-    const std::string& image = what.spec.image_of(role);
-    const bool is_new = !image.empty() && std::ranges::find(names, image) == names.end();
-    if (is_new && roles.contains(role.role)) names.push_back(image);
-  }
+  std::vector<std::string> names = what.spec.images();
+  std::erase_if(names, [&](const std::string& name) {
+    return std::ranges::none_of(what.spec.roles, [&](const RoleSpec& role) { return roles.contains(role.role) && what.spec.image_of(role) == name; });
+  });
   return names;
 }
 
@@ -144,7 +142,7 @@ fs::path script_of_build(const LaunchDir& directory, size_t number) {
 }
 
 Result<std::optional<UsedEnvironments>> environments_of(const LaunchSite& site, const pb::Launch& launch, const Understood& what,
-                                            const fs::path& tree, const LaunchDir& directory) {
+                                                      const fs::path& tree, const LaunchDir& directory) {
   UsedEnvironments used;
   if (finds_python_here(what.spec)) {
     TRY(used.python, python_for(site, launch, what.spec));

@@ -25,7 +25,7 @@ struct UsedEnvironments {
 };
 // nullopt: a build with nothing to do. `tree`: the snapshot as it lies here; empty: there is none.
 Result<std::optional<UsedEnvironments>> environments_of(const LaunchSite& site, const pb::Launch& launch, const Understood& what,
-                                            const std::filesystem::path& tree, const LaunchDir& directory);
+                                                      const std::filesystem::path& tree, const LaunchDir& directory);
 
 // Of the scripts of a build, the first one of which begins the others.
 std::filesystem::path script_of_build(const LaunchDir& directory, size_t number);

@@ -97,15 +97,19 @@ bool DeviceShare<T>::meets_others() const {
 template <class T>
 Status DeviceShare<T>::train_piece(int64_t first, int64_t count, bool is_last, std::optional<int64_t> before) {
   GradientSum* const sum = is_last ? rank_.gradient_sum() : nullptr;
-  Status paced = ok();
+  Pacer pacer(rank_, watch_);
+  const LayerDone done = [&] {
+    if (before) pacer.layer_is_enqueued(*before, "all-reduce");
+  };
   const GradientsReady ready = [&](int64_t offset) {
     if (sum != nullptr) sum->ready(offset);
-    if (before && paced.ok()) paced = rank_.pace(watch_(*before + 1, "all-reduce"));
+    if (before) pacer.layer_is_enqueued(*before + 1, "all-reduce");
   };
-  model_->forward(rank_.weights<T>(), samples_.from(first), {&count, 1});
+  model_->forward(rank_.weights<T>(), samples_.from(first), {&count, 1}, done);
+  TRY(pacer.status());
   if (before) TRY(rank_.wait_for(*before, watch_(*before, "all-reduce")));
   model_->backward(rank_.weights<T>(), samples_.from(first), {&count, 1}, rank_.gradients(), first > 0, ready);
-  return paced;
+  return pacer.status();
 }
 
 // The first time plans are made and memory grows, which a graph can't hold.
@@ -147,7 +151,10 @@ Result<Outcome> DeviceShare<T>::evaluate(Range range, int64_t step) {
     std::iota(ids.begin(), ids.end(), static_cast<uint32_t>(first));
     rank_.clear_totals();
     TRY(samples_.read(*plan_.test, ids));
-    model_->evaluate(rank_.weights<T>(), samples_.from(0), static_cast<int64_t>(ids.size()));
+    Pacer pacer(rank_, watch_);
+    const LayerDone done = [&] { pacer.layer_is_enqueued(step, "evaluate"); };
+    model_->evaluate(rank_.weights<T>(), samples_.from(0), static_cast<int64_t>(ids.size()), done);
+    TRY(pacer.status());
     TRY(const Outcome piece, rank_.totals(watch_(step, "evaluate")));
     outcome += piece;
   }

@@ -70,12 +70,12 @@ Result<Outcome> DeviceStageShare<T>::train(const Batch& batch, int64_t step) {
   const auto wait_for_before = [&] { return rank_.wait_for(step - 1, watch_(step - 1, "all-reduce")); };
   for (int64_t micro = 0; micro < ahead; ++micro) {
     pass_before(kNone, micro);
-    forward(static_cast<size_t>(micro));
+    TRY(forward(static_cast<size_t>(micro), step - 1, "all-reduce"));
     pass_after(micro, kNone);
   }
   if (ahead < count) pass_before(kNone, ahead);
   for (int64_t micro = ahead; micro < count; ++micro) {
-    forward(static_cast<size_t>(micro));
+    TRY(forward(static_cast<size_t>(micro), step - 1, "all-reduce"));
     pass_after(micro, micro - ahead);
     TRY(wait_for_before());
     TRY(backward(static_cast<size_t>(micro - ahead), step));
@@ -130,20 +130,21 @@ void DeviceStageShare<T>::pass_after(int64_t given, int64_t taken) {
 }
 
 template <class T>
-void DeviceStageShare<T>::forward(size_t micro) {
+Status DeviceStageShare<T>::forward(size_t micro, int64_t step, const char* doing) {
   const int64_t count = micros_[micro].size();
-  model(micro).forward(rank_.weights<T>(), samples(micro), {&count, 1});
+  Pacer pacer(rank_, watch_);
+  const LayerDone done = [&] { pacer.layer_is_enqueued(step, doing); };
+  model(micro).forward(rank_.weights<T>(), samples(micro), {&count, 1}, done);
+  return pacer.status();
 }
 
 template <class T>
 Status DeviceStageShare<T>::backward(size_t micro, int64_t step) {
   const int64_t count = micros_[micro].size();
-  Status paced = ok();
-  const GradientsReady layer_is_enqueued = [&](int64_t) {
-    if (paced.ok()) paced = rank_.pace(watch_(step, "all-reduce"));
-  };
-  model(micro).backward(rank_.weights<T>(), samples(micro), {&count, 1}, rank_.gradients(), micro > 0, layer_is_enqueued);
-  return paced;
+  Pacer pacer(rank_, watch_);
+  const GradientsReady ready = [&](int64_t) { pacer.layer_is_enqueued(step, "all-reduce"); };
+  model(micro).backward(rank_.weights<T>(), samples(micro), {&count, 1}, rank_.gradients(), micro > 0, ready);
+  return pacer.status();
 }
 
 template <class T>
@@ -160,7 +161,7 @@ Result<Outcome> DeviceStageShare<T>::evaluate(Range range, int64_t step) {
       TRY(samples_.read(*plan_.test, ids));
     }
     pass_before(kNone, 0);
-    forward(0);
+    TRY(forward(0, step, "evaluate"));
     pass_after(0, kNone);
     TRY(const Outcome piece, rank_.totals(watch_(step, "evaluate")));
     outcome += piece;

@@ -34,7 +34,7 @@ class DeviceStageShare : public Share {
   // With the one after: the other way round. -1: none.
   void pass_before(int64_t given, int64_t taken);
   void pass_after(int64_t given, int64_t taken);
-  void forward(size_t micro);
+  Status forward(size_t micro, int64_t step, const char* doing);
   Status backward(size_t micro, int64_t step);
 
   const RunPlan& plan_;

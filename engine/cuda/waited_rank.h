@@ -27,6 +27,22 @@ struct WaitedRank {
   std::function<Error(const Error&)> give_up;
 };
 
+// Rank::pace() after each layer of a model, until that fails: what is enqueued then comes to nothing.
+class Pacer {
+ public:
+  Pacer(Rank& rank, const Watch& watch) : rank_(rank), watch_(watch) {}
+
+  void layer_is_enqueued(int64_t step, const char* doing) {
+    if (status_.ok()) status_ = rank_.pace(watch_(step, doing));
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  Rank& rank_;
+  const Watch& watch_;
+  Status status_ = ok();
+};
+
 // A Share whose error is everybody's; and so is that its device lacks memory to work in.
 class WaitedShare : public Share {
  public:

@@ -102,7 +102,8 @@ class DenseLayers {
   bool empty() const { return layers_.empty(); }
 
   // `common`: of x. Leaves the gradients of the losses in place of the logits.
-  Outcome forward(const T* parameters, const T* x, Common<T> common, Leaves leaves, const int32_t* labels) {
+  Outcome forward(const T* parameters, const T* x, Common<T> common, Leaves leaves, const int32_t* labels,
+                  const LayerDone& done) {
     const int64_t rows = leaves.ends[leaves.count - 1];
     for (size_t i = 0; i < layers_.size(); ++i) {
       Layer& l = layers_[i];
@@ -121,6 +122,7 @@ class DenseLayers {
         ops_.gemm_bias_relu(rows, l.out, l.in, a, b, bias, y);
       }
       x = y;
+      if (done) done();
     }
     if (!ends_model_) return {};
     Layer& last = layers_.back();

@@ -145,7 +145,7 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
     losses_ = Losses(rows, vocabulary_, part.slices);
   }
 
-  Outcome forward(const T* p, const Samples<T>& samples, Leaves leaves) override {
+  Outcome forward(const T* p, const Samples<T>& samples, Leaves leaves, const LayerDone& done) override {
     const int64_t count = leaves.ends[leaves.count - 1], rows = count * context_, c = width_;
     if (part_.is_first()) embed(p, samples.ids, rows);
     for (size_t i = 0; i < layers_.size(); ++i) {
@@ -162,6 +162,7 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
                           p + l.fc_b, l.fc.data(), l.gelu.data());
       T* next = (i + 1 < layers_.size() ? layers_[i + 1].x : last_).data();
       add_branch(rows, hidden_.size(), l.middle.data(), l.gelu.data(), p + l.proj_w, p + l.proj_b, next);
+      if (done) done();
     }
     if (!part_.is_last()) return {};
     return classify(p, samples.labels, leaves);

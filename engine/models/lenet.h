@@ -90,10 +90,10 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
         const ModelPart& part, const std::vector<View>& views, Partners<T, Sum>* partners)
       : Lenet(ops, spec, shape, samples, part, views, lenet_plan(spec, shape, part), partners) {}
 
-  Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) override {
+  Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves, const LayerDone& done) override {
     cut_blocks(leaves);
     convolve(parameters, samples.pixels);
-    return dense_.forward(parameters, rows_.data(), {}, leaves, samples.labels);
+    return dense_.forward(parameters, rows_.data(), {}, leaves, samples.labels, done);
   }
   void backward(const T* parameters, const Samples<T>&, Leaves leaves, Sum* gradients, bool add,
                 const GradientsReady& ready) override {

@@ -50,8 +50,8 @@ class Mlp : public Model<typename Ops::Value, typename Ops::Sum> {
     din_ = Memory(samples * width_in_);
   }
 
-  Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) override {
-    return dense_.forward(parameters, input_of(samples), common_of(samples), leaves, samples.labels);
+  Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves, const LayerDone& done) override {
+    return dense_.forward(parameters, input_of(samples), common_of(samples), leaves, samples.labels, done);
   }
   void backward(const T* parameters, const Samples<T>& samples, Leaves leaves, Sum* gradients,
                 bool add, const GradientsReady& ready) override {

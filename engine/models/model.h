@@ -46,6 +46,8 @@ struct Outcome {
   }
 };
 
+// Told after each layer of many that forward has gone through.
+using LayerDone = std::function<void()>;
 // Told while backward goes through the layers, the last one first: gradients from this offset of the arena on are
 // final in what was computed, or enqueued, so far.
 using GradientsReady = std::function<void(int64_t offset)>;
@@ -61,7 +63,7 @@ class Model {
 
   // `leaves` counts samples, at most those that the model was made for. What came of them is known to
   // the last part only (of a model on a GPU, to the device: Context::totals()).
-  virtual Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) = 0;
+  virtual Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves, const LayerDone& done = {}) = 0;
   // After forward on the same. Every gradient is the sum over samples; with `add`, onto what is in
   // `gradients`. All are final at the end, whatever `ready` was told.
   virtual void backward(const T* parameters, const Samples<T>& samples, Leaves leaves,
@@ -81,8 +83,8 @@ class Model {
     backward(parameters, samples, leaves, gradients, add, ready);
     return outcome;
   }
-  Outcome evaluate(const T* parameters, const Samples<T>& samples, int64_t count) {
-    return forward(parameters, samples, {&count, 1});
+  Outcome evaluate(const T* parameters, const Samples<T>& samples, int64_t count, const LayerDone& done = {}) {
+    return forward(parameters, samples, {&count, 1}, done);
   }
 };
 

@@ -274,7 +274,11 @@ TEST_CASE("a participant that does not come to a step is named within the deadli
 TEST_CASE("who waits for another GPU ends within the deadline, with more launches than a GPU takes at once") {
   const Folder folder;
   Json changes;
-  SUBCASE("slices") { changes = {{"strategy", {{"kind", "tensor"}}}, {"model", {{"mlp", {{"hidden", std::vector<int>(60, 8)}}}}}}; }
+  int after = 3;
+  SUBCASE("slices, in forward: of the step before it has not asked yet") {
+    changes = {{"strategy", {{"kind", "tensor"}}}, {"model", {{"mlp", {{"hidden", std::vector<int>(60, 8)}}}}}};
+    after = 2;
+  }
   SUBCASE("stages") { changes = {{"strategy", {{"kind", "pipeline"}, {"micro-batches", 32}}}, {"batch", 64}}; }
   changes["deadline"] = 2;
   std::promise<void> ended;
@@ -292,7 +296,36 @@ TEST_CASE("who waits for another GPU ends within the deadline, with more launche
   const Status status = train_on(2, folder, "out", changes, around);
   emulated::make_queues(SIZE_MAX);
   REQUIRE(!status.ok());
-  CHECK_MESSAGE(status.error().message.find("for 2 s after step 3") != std::string::npos, status.error().message);
+  CHECK_MESSAGE(status.error().message.find(fmt::format("for 2 s after step {} ", after)) != std::string::npos, status.error().message);
+  CHECK(emulated::device_bytes() == 0);
+}
+
+// Forward alone: what one slice computes of it while the other one is not there.
+TEST_CASE("a forward of many layers that waits for another GPU ends within the deadline") {
+  const Folder folder;
+  std::ofstream text(folder.path / "text");
+  for (int i = 0; i < 6 * 10 + 1; ++i) text << static_cast<char>('a' + i * i % 23);
+  text.close();
+  Json changes = {{"strategy", {{"kind", "tensor"}}},
+                  {"model", {{"gpt", {{"layers", 40}, {"heads", 2}, {"width", 8}, {"context", 6}, {"vocabulary", 128}}}}},
+                  {"data", {{"train", folder.path / "text"}, {"test", folder.path / "text"}}},
+                  {"batch", 2}, {"steps", 4}, {"deadline", 2}};
+  std::promise<void> ended;
+  Around around;
+  around.before = [&](cuda::Rank& rank, int me, int64_t step) {
+    if (step != 2) return;
+    const Status done = rank.device().wait();
+    if (!done.ok()) FAIL_CHECK(done.error().message);
+    emulated::make_queues(400);
+    if (me == 1) ended.get_future().wait();
+  };
+  around.at_end = [&](int me) {
+    if (me == 0) ended.set_value();
+  };
+  const Status status = train_on(2, folder, "out", changes, around);
+  emulated::make_queues(SIZE_MAX);
+  REQUIRE(!status.ok());
+  CHECK_MESSAGE(status.error().message.find("GPUs did not answer for 2 s after step 1") != std::string::npos, status.error().message);
   CHECK(emulated::device_bytes() == 0);
 }
 

@@ -42,6 +42,7 @@
 #include "schema/lock_file.h"
 #include "schema/own_log.h"
 #include "schema/process_limits.h"
+#include "schema/removal_watch.h"
 #include "schema/spread.h"
 #include "schema/version.h"
 
@@ -221,12 +222,13 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   bool stopping = false;
   std::thread shutdown;
   asio::signal_set signals(loop, SIGTERM, SIGINT);
-  const auto stop = [&] {
+  enum class Runner { Ends, Stays };
+  const auto stop = [&](Runner its_own) {
     if (std::exchange(stopping, true)) return;
     listener.close();
     if (network) network->close();
     if (open_metrics) open_metrics->close();
-    local_runner.stop();
+    if (its_own == Runner::Ends) local_runner.stop();
     if (pools) pools->stop();
     client_api.abandon_stop();
     outputs_api.close();
@@ -243,10 +245,16 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
       asio::post(loop, [&] { loop.stop(); });
     });
   };
-  client_api.on_stop = [&] { asio::post(loop, stop); };
+  client_api.on_stop = [&] { asio::post(loop, [&] { stop(Runner::Ends); }); };
   signals.async_wait([&](boost::system::error_code error, int) {
-    if (!error) stop();
+    if (!error) stop(Runner::Ends);
   });
+  // Whoever removes it lets another daemon in here, which is not to find this one beside it.
+  const RemovalWatch lock_watch(loop, home.lock(), {.on_file = [&] {
+    if (stopping || !is_removed(*lock)) return;
+    std::fprintf(stderr, "ends: %s was removed\n", home.lock().c_str());
+    stop(Runner::Stays);
+  }});
   std::fprintf(stderr, "dtrain %s: listening on %s\n", kVersion, home.socket().c_str());
   loop.run();
   shutdown.join();

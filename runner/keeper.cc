@@ -1,7 +1,6 @@
 #include "runner/keeper.h"
 
 #include <fcntl.h>
-#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/timerfd.h>
@@ -30,6 +29,7 @@
 #include "schema/clock.h"
 #include "schema/lock_file.h"
 #include "schema/process_limits.h"
+#include "schema/removal_watch.h"
 
 namespace dtrain::runner {
 namespace {
@@ -96,7 +96,7 @@ class Keeper {
   void count_lease_from(uint64_t contact_ms);
   void end_lease();
   void watch_lease();
-  void watch_directory();
+  void on_directory_removed();
   void end_if_over();
   KeptReplica* find(const ReplicaId& id);
 
@@ -114,7 +114,7 @@ class Keeper {
   int64_t sweep_at_ms_ = 0;  // of boottime_ms(); 0: none is due
   asio::posix::stream_descriptor lease_;
   int64_t contact_ms_ = 0;   // what the lease counts from, of boottime_ms()
-  asio::posix::stream_descriptor directory_events_;
+  RemovalWatch removal_;
   asio::steady_timer sync_timer_;
   bool sync_due_ = false;
   bool fence_told_ = false;
@@ -131,7 +131,7 @@ Keeper::Keeper(LaunchDir directory, LaunchRecord launch)
       signals_(loop_, SIGCHLD, SIGTERM, SIGINT),
       sweep_timer_(loop_),
       lease_(loop_),
-      directory_events_(loop_),
+      removal_(loop_, directory_.record(), {[this] { end_if_over(); }, [this] { on_directory_removed(); }}),
       sync_timer_(loop_) {
   signals_.add(SIGHUP);
   for (const ReplicaLaunch& replica : launch_.replicas) {
@@ -160,7 +160,6 @@ Status Keeper::prepare() {
   TRY(facts_, FactsWriter::open(directory_));
   ctl_.on_closed = [this] { end_if_over(); };
   on_signal();
-  watch_directory();
   return facts_.add(identify(::getpid()));
 }
 
@@ -363,23 +362,14 @@ void Keeper::watch_lease() {
   });
 }
 
-// Tells when the launch directory is removed: with nobody to say `bye` that is the end.
-void Keeper::watch_directory() {
-  if (!directory_events_.is_open()) {
-    const int fd = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (fd < 0) return;  // past a user's quota: such a keeper stays until it is told
-    directory_events_.assign(fd);
-    ::inotify_add_watch(fd, directory_.path().c_str(), IN_DELETE | IN_ONLYDIR);
+// With nobody to say `bye` that is the end. Nothing of what runs has a place any more, nor anybody to hear of it.
+void Keeper::on_directory_removed() {
+  may_end_ = true;
+  for (const auto& replica : replicas_) {
+    if (!replica->has_ended()) say(fmt::format("ends {}: the launch directory was removed", to_string(replica->id())));
+    replica->stop(launch_.grace_ms, "its launch directory was removed");
   }
-  directory_events_.async_wait(
-      asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
-        if (error) return;
-        alignas(inotify_event) char events[4096];
-        while (::read(directory_events_.native_handle(), events, sizeof events) > 0) {
-        }
-        end_if_over();
-        watch_directory();
-      });
+  end_if_over();
 }
 
 Result<std::unique_ptr<Keeper>> make_keeper(const LaunchDir& directory) {

@@ -129,8 +129,9 @@ class LaunchDir {
 //
 // The newest connection is the runner's; an older one is closed. With nobody connected a keeper
 // goes on, and one that never heard `start` waits. Once all replicas have exited it ends with `bye`,
-// when nobody is connected (everything is on the disk), or when the launch directory is gone; and
-// after TERM, INT or HUP (a host that shuts down), which end its replicas by the ladder first.
+// when nobody is connected (everything is on the disk), or when the launch directory is gone; and after
+// TERM, INT or HUP (a host that shuts down), or when the directory is removed under them, which end its
+// replicas by the ladder first.
 
 // The socket's name, whose first byte says that it is no path. Commands beside replicas have another: exec_wire.h.
 inline std::string keeper_socket(const std::string& ctl) { return std::string(1, '\0') + "dtrain-keeper-" + ctl; }

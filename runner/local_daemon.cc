@@ -47,7 +47,9 @@ void LocalDaemon::look_later() {
 void LocalDaemon::look() {
   std::error_code ignored;
   const bool stopped_by_hand = std::filesystem::exists(home_.stopped_marker(), ignored);
-  if (!stopped_by_hand && !is_held(home_.lock())) start();
+  // Without a lock somebody removes the home just now, and would find a new one in it.
+  const bool has_home = std::filesystem::exists(home_.lock(), ignored);
+  if (has_home && !stopped_by_hand && !is_held(home_.lock())) start();
   look_later();
 }
 

@@ -13,7 +13,7 @@ namespace dtrain::runner {
 
 // The daemon looks after this runner and this runner after the daemon, so that parameter servers
 // end with their experiment although nobody types a command. Owner: runner main. Thread: loop.
-// Promises: starts nothing while somebody holds the daemon's lock, nor after `dtrain daemon stop`.
+// Promises: starts nothing while somebody holds the daemon's lock, nor after `dtrain daemon stop`, nor in a home that was removed.
 // Never: ends a daemon.
 class LocalDaemon {
  public:

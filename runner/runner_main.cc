@@ -24,6 +24,7 @@
 #include "schema/small_file.h"
 #include "schema/lock_file.h"
 #include "schema/own_log.h"
+#include "schema/removal_watch.h"
 #include "schema/process_limits.h"
 #include "schema/random_id.h"
 
@@ -146,6 +147,10 @@ Status serve(const RunnerOptions& options, const std::string& id) {
     lent->leave();
     signals.async_wait(end_now);   // told once more, it does not wait
   });
+  const RemovalWatch home_watch(loop, options.home / "lock", {.on_directory = [&] {
+    fmt::print(stderr, "ends: {} was removed, and with it what runs here\n", options.home.native());
+    end();
+  }});
   fmt::print(stderr, "runner {} ({}), pid {}, cgroups {}, {}\n", first.name(), id, getpid(),
              first.cgroup(),
              first.gpus_size() > 0 ? fmt::format("{} GPUs", first.gpus_size()) : first.gpu_note());

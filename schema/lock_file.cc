@@ -48,6 +48,11 @@ Fd open_lock(const std::filesystem::path& path, mode_t mode) {
 
 }  // namespace
 
+bool is_removed(const Fd& lock) {
+  struct stat held = {};
+  return fstat(lock.get(), &held) == 0 && held.st_nlink == 0;
+}
+
 Result<Fd> hold_lock(const std::filesystem::path& path, mode_t mode) {
   Fd fd = open_lock(path, mode);
   if (!fd) return errno_error(fmt::format("open {}", path.string()), errno);

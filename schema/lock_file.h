@@ -17,6 +17,9 @@ namespace dtrain {
 // all users of the machine share.
 Result<Fd> hold_lock(const std::filesystem::path& path, mode_t mode = 0600);
 
+// Whether somebody removed the file that is held: others may hold one of its name.
+bool is_removed(const Fd& lock);
+
 // Somebody holds it now.
 bool is_held(const std::filesystem::path& path);
 

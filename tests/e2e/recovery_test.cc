@@ -334,3 +334,26 @@ TEST_CASE("where the daemon's socket was deleted, it is said which process to en
   gated.open("meanwhile");
   check_undisturbed(cluster, "meanwhile");
 }
+
+TEST_CASE("whoever removes the home ends all that ran in it") {
+  Cluster cluster;
+  Gated gated(cluster);
+  const std::vector<pid_t> all = cluster.processes();
+  CHECK(cluster.processes("keeper").size() >= 1);
+  std::error_code unlinked_meanwhile;
+  fs::remove_all(cluster.home(), unlinked_meanwhile);
+  Cluster::wait_until_gone(all);
+  CHECK(cluster.processes().empty());
+  CHECK(!fs::exists(cluster.home()));
+}
+
+TEST_CASE("a daemon whose lock was removed ends, and disturbs nothing") {
+  Cluster cluster;
+  Gated gated(cluster);
+  const std::vector<pid_t> daemon = cluster.processes("daemon run"), runner = cluster.processes("runner run");
+  fs::remove(cluster.home() / "daemon.lock");
+  Cluster::wait_until_gone(daemon);
+  gated.open("meanwhile");
+  check_undisturbed(cluster, "meanwhile");
+  CHECK(cluster.processes("runner run") == runner);
+}

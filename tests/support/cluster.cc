@@ -48,7 +48,7 @@ bool is_number(const std::string& text) {
 }
 
 // By event, not by looking again and again.
-bool wait_until_gone(int pidfd) {
+bool is_gone(int pidfd) {
   pollfd ended{pidfd, POLLIN, 0};
   return poll(&ended, 1, 10'000) == 1;
 }
@@ -132,6 +132,15 @@ std::vector<pid_t> Cluster::processes(const std::string& words) const {
   return found;
 }
 
+void Cluster::wait_until_gone(const std::vector<pid_t>& pids) {
+  for (const pid_t pid : pids) {
+    const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    if (pidfd < 0) continue;
+    CHECK_MESSAGE(is_gone(pidfd), command_line(pid));
+    close(pidfd);
+  }
+}
+
 // An abstract name is gone with its socket, and reaches as far as the network namespace: as ports do.
 void Cluster::own_ports(const std::string& more) {
   ports_fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -175,12 +184,12 @@ void Cluster::stop() {
   for (pid_t pid : processes()) {
     int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
     if (pidfd < 0) continue;
-    bool ended = wait_until_gone(pidfd);
+    bool ended = is_gone(pidfd);
     if (!ended) {
       std::string words = command_line(pid);
       FAIL_CHECK("left after daemon stop --kill: " << pid << " " << words << "\n" << output.all());
       syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
-      wait_until_gone(pidfd);
+      is_gone(pidfd);
     }
     close(pidfd);
   }

@@ -51,6 +51,8 @@ class Cluster {
   std::vector<pid_t> processes() const;
   // Those of them whose command line holds `words`: "runner run", "keeper".
   std::vector<pid_t> processes(const std::string& words) const;
+  // Until these have ended, whoever ends them. Fails the test at the deadline.
+  static void wait_until_gone(const std::vector<pid_t>& pids);
 
   // Before the first command: its replicas listen in a range of ports that no other test's do. Beside each other
   // two dtrains may choose the same port before either listens there, and a replica of one is refused or, worse,

@@ -520,6 +520,37 @@ TEST_CASE("a keeper ends when its launch directory is removed and nothing runs")
   CHECK(kept.wait_keeper() == 0);
 }
 
+TEST_CASE("a keeper ends what runs when its launch directory is removed") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--print", "runs", "--hang"});
+  SUBCASE("while a runner is connected") {
+    kept.start();
+    kept.wait_output(id, "runs");
+  }
+  SUBCASE("and nobody is") {
+    kept.start();
+    kept.wait_output(id, "runs");
+    kept.disconnect();
+  }
+  // As `rm -rf` of a home and the start of another daemon there may come right after each other.
+  std::filesystem::remove_all(kept.directory().path());
+  std::filesystem::create_directory(kept.directory().path());
+  CHECK(kept.wait_keeper() == 0);
+  CHECK(kept.survivors().empty());
+}
+
+TEST_CASE("a keeper goes on when its record alone is removed") {
+  KeptLaunch kept;
+  REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
+  const ReplicaId id = kept.add(1, {"--print", "runs", "--open-fifo", "gate", "--print", "goes on"});
+  kept.start();
+  kept.wait_output(id, "runs");
+  std::filesystem::remove(kept.directory().record());
+  // It has heard of it: with its runner gone it would end, were it over.
+  { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
+  kept.wait_output(id, "goes on");
+}
+
 TEST_CASE("when a keeper is killed, its trees are found and ended from outside") {
   for (const CgroupChoice choice : choices()) {
     for (const auto& [name, stray] : kStrays) {

@@ -15,8 +15,11 @@ namespace {
 
 constexpr int64_t kStrayGraceMs = 10'000;
 
-int64_t lost_after_ms(const Host& host, const Policy& policy) {
-  return host.same_machine ? policy.local_grace_ms : policy.lease_ms + policy.lease_margin_ms;
+// What has no lease is then said to be waited for.
+int64_t lost_after_ms(const Host& host, const Spec& spec, const Policy& policy) {
+  if (host.same_machine) return policy.local_grace_ms;
+  const int64_t lease_ms = lease_ms_of(spec, policy);
+  return (lease_ms == 0 ? policy.lease_ms : lease_ms) + policy.lease_margin_ms;
 }
 
 // Past the lease its keepers stop it, and that may take the whole of its stop-grace.
@@ -234,8 +237,7 @@ void on_disconnected(Turn& turn, const HostDisconnected& event) {
   if (host->same_machine) host->last_contact_ms = turn.now;
   turn.refresh(host->id);
   turn.model.place_wanted = true;   // without it, excluded hosts may count again
-  turn.model.deadlines.insert(
-      {host->last_contact_ms + lost_after_ms(*host, turn.policy), ExperimentId{}});
+  look_for_lost(turn);
 }
 
 void on_revoked(Turn& turn, const HostRevoked& event) {
@@ -313,9 +315,9 @@ void find_lost_hosts(Turn& turn) {
   for (const auto& [id, seated] : away) {
     Host& host = turn.model.hosts.at(id);
     bool is_missed = host.is_missed;
-    const TimeMs lost_ms = host.last_contact_ms + lost_after_ms(host, turn.policy);
     for (const ExperimentId& experiment_id : seated) {
-      const TimeMs gone_ms = lost_ms + grace_after_lease_ms(turn.model.experiments.at(experiment_id), id);
+      const Experiment& of = turn.model.experiments.at(experiment_id);
+      const TimeMs gone_ms = host.last_contact_ms + lost_after_ms(host, of.spec(), turn.policy) + grace_after_lease_ms(of, id);
       if (gone_ms > turn.now) {
         deadlines.insert({gone_ms, ExperimentId{}});
         continue;

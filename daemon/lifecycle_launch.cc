@@ -29,9 +29,9 @@ void begin_attempt(Turn& turn, const Experiment& experiment, Replica& replica) {
   replica.stop_sent = false;
   replica.leaves = false;
   const Host* host = turn.host(replica.seat.host);
-  const bool again = may_restart(experiment.spec()) || is_build(replica);
-  const bool leased = again && host != nullptr && !host->same_machine;
-  replica.lease_ms = leased ? turn.policy.lease_ms : 0;
+  const int64_t lease_ms = lease_ms_of(experiment.spec(), turn.policy);
+  const bool elsewhere = host != nullptr && !host->same_machine;
+  replica.lease_ms = !elsewhere ? 0 : lease_ms == 0 && is_build(replica) ? turn.policy.lease_ms : lease_ms;
 }
 
 // The hosts of a gang's launch, each once, in the order of its replicas.

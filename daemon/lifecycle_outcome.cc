@@ -190,6 +190,11 @@ std::string cause_of(const Exit& exit) {
   return fmt::format("exit code {}", exit.code);
 }
 
+int64_t lease_ms_of(const Spec& spec, const Policy& policy) {
+  if (spec.max_away_ms > 0) return spec.max_away_ms;
+  return may_restart(spec) ? policy.lease_ms : 0;
+}
+
 bool may_restart(const Spec& spec) {
   if (spec.elastic || spec.preemptible) return true;
   if (std::ranges::any_of(spec.failure_policy, [](const FailureRule& rule) { return restarts(rule.action); })) return true;

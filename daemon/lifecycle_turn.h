@@ -103,9 +103,11 @@ void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica);
 // may be restarted at all, at no restart of its limit.
 void leave_host(Turn& turn, Experiment& experiment, const HostId& host, const std::string& reason);
 bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now);
-// Whether a new attempt may follow when a host is lost; then its launches have a lease. An elastic gang makes do with the
-// hosts that are left, at no restart of its limit.
+// Whether a new attempt may follow when a host is lost. An elastic gang makes do with the hosts that are left, at no
+// restart of its limit.
 bool may_restart(const Spec& spec);
+// That its launches on other machines have: 0 is none, for what is only waited for.
+int64_t lease_ms_of(const Spec& spec, const Policy& policy);
 
 // ---- lifecycle_launch.cc: from a place to RUNNING
 

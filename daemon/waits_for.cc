@@ -64,7 +64,7 @@ std::string waits_for(const Experiment& experiment, const Model& model, TimeMs n
           ends ? fmt::format("waits for {}, which {} and may still run {}", name, away_since,
                              names_of(replicas))
                : fmt::format("{} {}: {} may go on there, of which nothing is heard until its runner is back{}", name, away_since, names_of(replicas),
-                             may_restart(experiment.spec()) ? "" : "; what may not be restarted is not given up before, unless it is killed");
+                             may_restart(experiment.spec()) || experiment.spec().max_away_ms > 0 ? "" : "; what may not be restarted and has no max-away is not given up before, unless it is killed");
       continue;
     }
     const bool exited = std::all_of(replicas.begin(), replicas.end(), [](const Replica* replica) {

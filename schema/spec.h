@@ -189,6 +189,7 @@ struct Spec {
   int64_t finish_grace_ms = 10'000;   // what other workers get after the decider succeeded
   int64_t stop_grace_ms = 10'000;     // between TERM and KILL
   int64_t max_duration_ms = 0;        // 0: none
+  int64_t max_away_ms = 0;            // that a host may be out of reach; 0: as `restart` has it
   bool hard_cpus = false;             // limits: {cpus: hard}
   bool hard_memory = false;
   TensorflowOptions tensorflow;  // of framework: engine only `tensorboard`

@@ -320,6 +320,7 @@ std::vector<Key> train_keys() {
        "Launch again after a failure."},
       {"failure-policy", failure_policy(), "What failures mean; the first rule that fits one decides, before what its role or 'restart' says."},
       {"max-duration", duration(), "Ended after this much running time. Left out: never."},
+      {"max-away", duration(), "A host that is out of reach for so long has ended what runs there, which then counts as lost; with 'restart' after 10m anyway. Left out: never."},
       {"finish-grace", duration(), "What other workers get after the master succeeded. Left out: 10s."},
       {"stop-grace", duration(), "Time between the signals TERM and KILL. Left out: 10s."},
       {"completion", word({"decider", "all-workers"}),

@@ -458,6 +458,11 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
       read_duration_ms(restart, "train.restart", "backoff",
                        engine ? kEngineBackoffMs : spec.restart.backoff_ms, reading);
   spec.max_duration_ms = read_duration_ms(train, "train", "max-duration", 0, reading);
+  spec.max_away_ms = read_duration_ms(train, "train", "max-away", 0, reading);
+  constexpr int64_t kAwayLeastMs = 60'000;   // a daemon may need as long to be there again
+  if (spec.max_away_ms > 0 && spec.max_away_ms < kAwayLeastMs) {
+    reading.problems.add(value_of(train, "max-away")->place, "train.max-away", "expected at least 1m");
+  }
   // MPI's workers never end by themselves.
   if (spec.framework == Framework::Mpi) spec.finish_grace_ms = 0;
   spec.finish_grace_ms =

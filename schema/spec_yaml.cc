@@ -346,6 +346,7 @@ void write_ending(const Spec& spec, YamlWriter& out) {
   if (spec.max_duration_ms != 0) {
     out.key(1, "max-duration", format_duration_ms(spec.max_duration_ms));
   }
+  if (spec.max_away_ms != 0) out.key(1, "max-away", format_duration_ms(spec.max_away_ms));
   // Left out, MPI would have none.
   if (spec.finish_grace_ms != defaults.finish_grace_ms || spec.framework == Framework::Mpi) {
     out.key(1, "finish-grace", format_duration_ms(spec.finish_grace_ms));

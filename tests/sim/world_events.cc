@@ -72,6 +72,7 @@ Spec World::random_spec() {
   if (chance(30)) spec.install = {"pip install x"};
   if (chance(30)) spec.data["d"] = "/d";
   if (chance(30)) spec.max_duration_ms = 60'000 + static_cast<int64_t>(below(10)) * 60'000;
+  if (chance(20)) spec.max_away_ms = 30'000 + static_cast<int64_t>(below(10)) * 20'000;
   if (chance(25)) {
     spec.parameters.push_back({"p", {"1", "2", "3"}});
     spec.concurrency = static_cast<int>(below(3));

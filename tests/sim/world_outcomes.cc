@@ -169,10 +169,11 @@ void World::check_lost(const std::set<HeldReplicaFact>& before) const {
     const auto replica = std::find_if(replicas.begin(), replicas.end(),
                                       [&](const Replica& each) { return each.id == fact.replica; });
     const HostId& host = replica->seat.host;
+    const int64_t max_away_ms = model_->experiments.at(fact.replica.experiment).spec().max_away_ms;
     const auto contact = contact_ms_.find(host);
     const int64_t patience_ms = model_->hosts.at(host).same_machine
                                     ? policy_.local_grace_ms
-                                    : policy_.lease_ms + policy_.lease_margin_ms;
+                                    : (max_away_ms > 0 ? max_away_ms : policy_.lease_ms) + policy_.lease_margin_ms;
     require(contact == contact_ms_.end() || now_ >= contact->second + patience_ms,
             [&] { return to_string(fact.replica) + " is given up before its host had time"; });
   }

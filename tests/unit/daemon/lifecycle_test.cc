@@ -191,6 +191,7 @@ void Script::submit(const std::vector<std::string>& words) {
     else if (key == "rule") spec.failure_policy.push_back(rule_of(value));
     else if (key == "restart") spec.restart.limit = std::stoi(value);
     else if (key == "max-duration") spec.max_duration_ms = std::stoi(value) * 1000;
+    else if (key == "max-away") spec.max_away_ms = std::stoi(value) * 1000;
     else if (key == "engine") {   // =sync, or another mode
       spec.framework = Framework::Engine;
       spec.engine.in_step = value == "sync";

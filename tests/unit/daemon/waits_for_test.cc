@@ -70,7 +70,7 @@ TEST_CASE("one that runs waits for nothing, or names the host that is away") {
   CHECK(gang.waits(41'000) ==
         gang.second.hex +
             " has been away for 40 s: 1.worker.2 may go on there, of which nothing is heard until "
-            "its runner is back; what may not be restarted is not given up before, unless it is killed");
+            "its runner is back; what may not be restarted and has no max-away is not given up before, unless it is killed");
 }
 
 TEST_CASE("the next attempt waits for the host that may still run the last one") {

@@ -49,6 +49,7 @@ class RandomSpec {
     spec.finish_grace_ms = number(0, 20'000);
     spec.stop_grace_ms = number(0, 20'000);
     spec.max_duration_ms = flip() ? number(0, 2'000'000'000) : 0;
+    spec.max_away_ms = flip() ? number(60'000, 2'000'000'000) : 0;
     spec.hard_cpus = flip();
     spec.hard_memory = flip();
     const bool no_python = spec.framework == Framework::Engine && !spec.tensorflow.tensorboard;

@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "cli/active_python.h"
 #include "cli/ending.h"
 #include "cli/fields.h"
 #include "cli/host_names.h"
@@ -219,6 +220,11 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
   fields.add("Image", spec.image);
   for (const RoleSpec& role : spec.roles) {
     if (!role.image.empty()) fields.add(fmt::format("  of {}", to_string(role.role)), role.image);
+  }
+  if (const std::string python = active_python(spec, reply.user_env()); !python.empty()) {
+    fields.add("Python", fmt::format("that of {}, which was active", python));
+  } else if (spec.python != Spec{}.python) {
+    fields.add("Python", spec.python);
   }
   fields.add("Run Commands", in_one_text(spec.decider().run));
   for (const RoleSpec& role : spec.roles) {

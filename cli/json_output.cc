@@ -172,6 +172,8 @@ std::string to_json(const pb::ShowReply& reply, const Why& why, const std::optio
   }
   json["snapshot"] = snapshot;
   json["spec_yaml"] = reply.spec_yaml();
+  json["user_env"] = Json::object();
+  for (const auto& [name, value] : reply.user_env()) json["user_env"][name] = value;
   json["replicas"] = Json::array();
   for (const auto& replica : reply.replicas()) json["replicas"].push_back(json_of(replica));
   json["members"] = Json::array();

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/active_python.h"
 #include "cli/all_members.h"
 #include "cli/awaited.h"
 #include "cli/commands.h"
@@ -182,6 +183,17 @@ std::string said_of(uint32_t number, const pb::ShowReply& shown, const Spec& spe
   return said;
 }
 
+// Where another one is active by now.
+void say_python(const Spec& spec, const pb::ShowReply& shown) {
+  pb::SubmitHeader here;
+  add_user(here);
+  const std::string then = active_python(spec, shown.user_env()), now = active_python(spec, here.user_env());
+  if (then == now) return;
+  tell({then.empty() ? fmt::format("python is that of each host, as then; --set train.python={} takes the one that is active here", now)
+                     : fmt::format("python is that of {}, as then", then) +
+                           (now.empty() ? "" : fmt::format("; --set train.python={} takes the one that is active here", now))});
+}
+
 Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(check_leaving(options.detach, options.tied));
   TRY(check_whole(options.id, "rerun"));
@@ -207,6 +219,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
       submit(connection, context, header, nullptr, {}, following.tied.get()));
   if (!context.json) {
     say(said_of(accepted.number(), shown, spec, options));
+    say_python(spec, shown);
   }
   following.detach = options.detach;
   following.time = options.time;

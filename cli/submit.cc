@@ -1,4 +1,5 @@
 #include "cli/submit.h"
+#include "cli/active_python.h"
 #include "cli/escapes.h"
 #include "cli/remote.h"
 
@@ -140,7 +141,7 @@ std::string user_name() {
 void add_user(pb::SubmitHeader& header) {
   header.set_user(user_name());
   if (!remote_machine().empty()) return;   // what is here is not there
-  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+  for (const char* name : kPythonVariables) {
     const char* value = std::getenv(name);
     if (value != nullptr && *value != '\0') (*header.mutable_user_env())[name] = value;
   }
@@ -153,7 +154,8 @@ Result<pb::SubmitHeader> header_again(const Spec& spec, const pb::ShowReply& sho
   header.set_spec_yaml(to_yaml(spec));
   header.set_snapshot(shown.snapshot());
   header.set_project_dir(shown.experiment().project_dir());
-  add_user(header);
+  header.set_user(user_name());
+  *header.mutable_user_env() = shown.user_env();
   return header;
 }
 

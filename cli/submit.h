@@ -25,7 +25,7 @@ std::string user_name();
 // The variables that the Spec wants from this shell, but for `known` ones; InvalidArgument names one that is not set.
 Status take_secrets(const Spec& spec, pb::SubmitHeader& header, const std::map<std::string, std::string>& known = {});
 
-// A new submission of the files that an experiment had.
+// A new submission of the files that an experiment had, with the python environment that was active then.
 Result<pb::SubmitHeader> header_again(const Spec& spec, const pb::ShowReply& shown);
 
 // Bytes of its files that are sent and that are to be sent; counted before compression.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "cli/active_python.h"
 #include "cli/ask.h"
 #include "cli/awaited.h"
 #include "cli/commands.h"
@@ -292,6 +293,9 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
     if (!context.json) sink.write(text);
   };
   TRY(pb::SubmitHeader header, header_of(options, prepared));
+  if (const std::string python = active_python(prepared.spec, header.user_env()); !python.empty() && !context.json) {
+    tell({fmt::format("python is that of {}, which is active here", python)});
+  }
   TRY(const Config config, read_config(connection.home()));
   SnapshotOptions snapshot_options;
   snapshot_options.limits.file_bytes_max = config.sync_file_bytes_max;

@@ -289,6 +289,8 @@ Status ClientApi::show(const Person& person, const pb::ShowRequest& request, pb:
   }
   reply.set_spec_yaml(known.submission->spec_yaml);
   reply.set_snapshot(known.submission->snapshot);
+  TRY(const SubmissionExtras extras, parts_.store.extras(id.number));
+  reply.mutable_user_env()->insert(extras.user_env.begin(), extras.user_env.end());
   reply.set_output_dir(parts_.scheduler.output_dir(id).string());
   reply.set_host(known.submission->host);
   for (std::string& awaited : to_strings(known.submission->spec.after)) reply.add_after(std::move(awaited));

@@ -147,6 +147,30 @@ TEST_CASE("rerun submits the same snapshot with other parameters") {
   CHECK(facts(cluster.run({"status", "2", "--json"}))["parameters"]["rate"] == "7");
 }
 
+TEST_CASE("the python that was active is named, and rerun takes it again") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain:\n  run: command -v python\n");
+  const fs::path then = cluster.folder() / "then", now = cluster.folder() / "now";
+  for (const fs::path& venv : {then, now}) {
+    fs::create_directories(venv / "bin");
+    write_file(venv / "pyvenv.cfg", "");
+    fs::create_symlink("/usr/bin/env", venv / "bin/python");
+  }
+  cluster.env["VIRTUAL_ENV"] = then.string();
+  const Output train = cluster.run({"train"}, project);
+  CHECK_MESSAGE(says(train, "Note: python is that of " + then.string() + ", which is active here"), train.all());
+  CHECK_MESSAGE(says(train, then.string() + "/bin/python"), train.all());
+  CHECK(says(cluster.run({"status", "1"}), "that of " + then.string() + ", which was active"));
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["user_env"]["VIRTUAL_ENV"] == then.string());
+
+  CHECK(!says(cluster.run({"rerun", "1"}, project), "Note: python"));
+  cluster.env["VIRTUAL_ENV"] = now.string();
+  const Output again = cluster.run({"rerun", "1"}, project);
+  CHECK_MESSAGE(says(again, "Note: python is that of " + then.string() + ", as then; --set train.python=" + now.string()), again.all());
+  CHECK_MESSAGE(says(again, then.string() + "/bin/python"), again.all());
+  CHECK(says(cluster.run({"rerun", "1", "--set", "train.python=" + now.string()}, project), now.string() + "/bin/python"));
+}
+
 TEST_CASE("rerun of a member keeps a value that begins like a list") {
   Cluster cluster;
   fs::path project = cluster.project(

@@ -22,6 +22,7 @@
 #include "cli/fields.h"
 #include "cli/json_output.h"
 #include "cli/list_view.h"
+#include "cli/listen_key.h"
 #include "cli/remote.h"
 #include "cli/why.h"
 #include "cli/words.h"
@@ -36,9 +37,37 @@ namespace {
 
 constexpr int kEndTimeoutMs = 30'000;
 
-Result<int> start(const CommandContext& context) {
+// Returns once the process is gone; its descriptor was opened while it surely was the daemon.
+Status await_end(int pidfd, uint64_t pid) {
+  pollfd event = {pidfd, POLLIN, 0};
+  int happened = 0;
+  do {
+    happened = poll(&event, 1, kEndTimeoutMs);
+  } while (happened < 0 && errno == EINTR);
+  if (happened > 0) return ok();
+  return Error{Code::DeadlineExceeded,
+               fmt::format("the daemon (pid {}) was told to end and is still there after {} s", pid,
+                           kEndTimeoutMs / 1000),
+               fmt::format("kill -9 {} ends it; training goes on", pid)};
+}
+
+// For the next one to read the configuration anew; what runs goes on.
+Status end_running(const Home& home) {
+  auto connected = connect_any_version(home);
+  if (!connected.ok()) return connected.error().code == Code::Unavailable ? ok() : Status(connected.error());
+  const uint64_t pid = connected->daemon().pid();
+  const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  TRY(connected->shutdown(pb::ShutdownRequest(), {}));
+  return pidfd ? await_end(pidfd.get(), pid) : ok();
+}
+
+Result<int> start(const CommandContext& context, const std::string& listen) {
   TRY(check_not_by_key("daemon start"));
   TRY(const Home home, home_from_environment());
+  if (!listen.empty()) {
+    TRY(const bool is_new, add_listen_key(home, listen));
+    if (is_new) TRY(end_running(home));
+  }
   const auto before = find_listener(home);
   TRY(start_daemon(home, context.program, StartAs::ByHand));
   // One that was dying is found, and does not answer.
@@ -64,20 +93,6 @@ Result<bool> write_marker(const Home& home) {
   if (!marker && errno == EEXIST) return false;
   if (!marker) return home_error("writing " + path, errno);
   return true;
-}
-
-// Returns once the process is gone; its descriptor was opened while it surely was the daemon.
-Status await_end(int pidfd, uint64_t pid) {
-  pollfd event = {pidfd, POLLIN, 0};
-  int happened = 0;
-  do {
-    happened = poll(&event, 1, kEndTimeoutMs);
-  } while (happened < 0 && errno == EINTR);
-  if (happened > 0) return ok();
-  return Error{Code::DeadlineExceeded,
-               fmt::format("the daemon (pid {}) was told to end and is still there after {} s", pid,
-                           kEndTimeoutMs / 1000),
-               fmt::format("kill -9 {} ends it; training goes on", pid)};
 }
 
 // Why what is being ended has not ended yet, of each once.
@@ -238,8 +253,10 @@ std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb:
 Run declare_daemon(Options& options, CommandContext& context) {
   options.subcommand("start", "start the daemon in the background",
                      [&context](Options& start_options) {
+                       auto listen = std::make_shared<std::string>();
+                       start_options.text("--listen", *listen, "let other machines in there, from now on: writes `listen` into config.yml", "ADDRESS:PORT");
                        start_options.json(context);
-                       return [&context] { return start(context); };
+                       return [&context, listen] { return start(context, *listen); };
                      });
   options.subcommand("stop", "end the daemon; what runs goes on",
                      [&context](Options& stop_options) {

@@ -52,7 +52,7 @@ Status ClientApi::hosts(pb::HostsReply& reply) {
 Status ClientApi::check_listens() const {
   if (network_ == nullptr) {
     return Error{Code::FailedPrecondition, "this daemon takes hosts and people of its own machine only",
-                 fmt::format("write `listen: ADDRESS:PORT` into {}, then dtrain daemon stop && dtrain daemon start; "
+                 fmt::format("dtrain daemon start --listen ADDRESS:PORT writes that into {}; "
                              "what runs goes on",
                              parts_.home.config().string())};
   }

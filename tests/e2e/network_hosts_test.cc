@@ -286,7 +286,7 @@ TEST_CASE("a daemon that listens on its socket alone invites nobody, and says wh
   Cluster cluster;
   const Output refused = cluster.run({"hosts", "invite", "far"}, cluster.folder());
   CHECK(refused.code == 2);
-  CHECK_MESSAGE(refused.err.find("listen: ADDRESS:PORT") != std::string::npos, refused.err);
+  CHECK_MESSAGE(refused.err.find("daemon start --listen ADDRESS:PORT") != std::string::npos, refused.err);
   CHECK(!fs::exists(cluster.folder() / "far.key"));
   write_file(cluster.folder() / "no.key", "ssh-ed25519 AAAA\n");
   const Output no_key = cluster.run({"runner", "run", "--join", "no.key", "--home", "far"}, cluster.folder());
@@ -297,4 +297,28 @@ TEST_CASE("a daemon that listens on its socket alone invites nobody, and says wh
     CHECK(lost.code == 2);
     CHECK_MESSAGE(lost.err.find("is neither a key that is there nor") != std::string::npos, lost.err);
   }
+}
+
+TEST_CASE("daemon start --listen lets others in, beside what runs") {
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path config = cluster.home() / "config.yml";
+  const std::string before = read_file(config);
+  const fs::path project = cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, run: sleep 1000}\n");
+  CHECK(cluster.run({"train", "-d"}, project).code == 0);
+  for (const char* wrong : {"here", "127.0.0.1", "gpu1:7077", "127.0.0.1:99999"}) {
+    const Output refused = cluster.run({"daemon", "start", "--listen", wrong});
+    CHECK(refused.code == 2);
+    CHECK_MESSAGE(refused.err.find("is not ADDRESS:PORT") != std::string::npos, refused.err);
+  }
+  CHECK(read_file(config) == before);
+  const Output started = cluster.run({"daemon", "start", "--listen", "127.0.0.1:0"});
+  CHECK_MESSAGE(started.code == 0, started.all());
+  CHECK(read_file(config) == before + "listen: '127.0.0.1:0'\n");
+  CHECK(cluster.run({"hosts", "invite", "far", "--address", "127.0.0.1"}, cluster.folder()).code == 0);
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["attempt"] == 1);
+  CHECK(says(cluster.run({"daemon", "start", "--listen", "127.0.0.1:0"}), "runs already"));
+  const Output other = cluster.run({"daemon", "start", "--listen", "127.0.0.2:0"});
+  CHECK(other.code == 2);
+  CHECK_MESSAGE(other.err.find("says `listen: 127.0.0.1:0`") != std::string::npos, other.err);
 }

@@ -14,6 +14,7 @@
 #include "schema/clock.h"
 #include "schema/disk_room.h"
 #include "schema/expand.h"
+#include "schema/output_limits.h"
 #include "schema/quote.h"
 #include "schema/resume.h"
 
@@ -24,7 +25,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
-constexpr size_t kCallsOfKey = 8;
 // Hosts always find a thread.
 constexpr size_t kCallsOfPerson = 8, kCallsOfPeople = 24;
 constexpr int64_t kIdleCallMs = 60'000;   // a call in which nothing goes on for so long is ended
@@ -60,7 +60,7 @@ class OutputsApi::Turn {
     if (!is_host) TRY(api.users_->person_of(certificate));
     const std::lock_guard lock(api.mutex_);
     const auto held = std::ranges::count_if(api.running_, [&](const Running& each) { return each.caller.certificate() == certificate; });
-    if (!caller.is_own() && is_host && held >= static_cast<std::ptrdiff_t>(kCallsOfKey)) {
+    if (!caller.is_own() && is_host && held >= static_cast<std::ptrdiff_t>(kOutputCallsAtOnce)) {
       return Error{Code::Unavailable, "too many calls of this host at once", ""};
     }
     const auto of_people = std::ranges::count_if(api.running_, [](const Running& each) { return !each.is_host; });

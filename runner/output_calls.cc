@@ -15,9 +15,22 @@ Status status_of(const grpc::Status& status) {
   return Error{static_cast<Code>(status.error_code()), status.error_message(), status.error_details()};
 }
 
+// One of so many calls.
+class Turn {
+ public:
+  explicit Turn(std::counting_semaphore<>& turns) : turns_(turns) { turns_.acquire(); }
+  ~Turn() { turns_.release(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::counting_semaphore<>& turns_;
+};
+
 }  // namespace
 
 Result<pb::OutputList> OutputCalls::list(const pb::OutputsRequest& of) {
+  const Turn turn(others_);
   Link::Call call(link_);
   const auto reader = pb::Outputs::NewStub(link_.channel())->List(&call.context(), of);
   pb::OutputList all, part;
@@ -31,6 +44,7 @@ Result<pb::OutputList> OutputCalls::list(const pb::OutputsRequest& of) {
 
 Status OutputCalls::read(const pb::ReadOutputsRequest& request,
                          const std::function<Status(const pb::OutputPart&)>& part) {
+  const Turn turn(others_);
   Link::Call call(link_);
   const auto reader = pb::Outputs::NewStub(link_.channel())->Read(&call.context(), request);
   pb::OutputPart message;
@@ -44,6 +58,7 @@ Status OutputCalls::read(const pb::ReadOutputsRequest& request,
 
 Result<pb::WriteOutputsReply> OutputCalls::write(const pb::OutputsRequest& of,
                                                  const std::function<Status(const Say&)>& parts) {
+  const Turn turn(writes_);
   Link::Call call(link_);
   pb::WriteOutputsReply reply;
   const auto writer = pb::Outputs::NewStub(link_.channel())->Write(&call.context(), &reply);
@@ -71,6 +86,7 @@ Result<pb::WriteOutputsReply> OutputCalls::write(const pb::OutputsRequest& of,
 }
 
 Result<pb::OverReply> OutputCalls::over(const pb::OverRequest& request) {
+  const Turn turn(others_);
   Link::Call call(link_);
   pb::OverReply reply;
   TRY(status_of(pb::Outputs::NewStub(link_.channel())->Over(&call.context(), request, &reply)));

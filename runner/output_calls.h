@@ -1,12 +1,16 @@
 // The outputs of experiments at the daemon, by calls beside the runner's stream.
 #pragma once
 
+#include <semaphore>
+
 #include "runner/link.h"
 #include "runner/outbox.h"
+#include "schema/output_limits.h"
 
 namespace dtrain::runner {
 
-// Thread: any but the loop's and gRPC's. `link` outlives it, and ends its calls.
+// Thread: any but the loop's and gRPC's; each waits while there are as many calls as a host may have. `link` outlives it,
+// and ends its calls.
 class OutputCalls final : public OutputStore {
  public:
   explicit OutputCalls(Link& link) : link_(link) {}
@@ -19,6 +23,7 @@ class OutputCalls final : public OutputStore {
 
  private:
   Link& link_;
+  std::counting_semaphore<> writes_{kOutputWritesAtOnce}, others_{kOtherOutputCallsAtOnce};
 };
 
 }  // namespace dtrain::runner

@@ -65,6 +65,7 @@ Walk::Walk(const SnapshotOptions& options, StatCache& cache)
     : start_ns(file_clock_ns()), options_(options), cache_(cache) {
   manifest.reserve(cache.manifest_bytes() + 4096);
   keys.reserve(cache.size() + 64);
+  if (!options.stat_cache.empty() && stat(options.stat_cache.parent_path().c_str(), &cache_folder_) != 0) cache_folder_ = {};
 }
 
 Status Walk::run(Fd root) {
@@ -85,6 +86,10 @@ Status Walk::enter(Directory& directory) {
     return std::move(listed).error().with_context(in_quotes(path_));
   }
   if (is_home(names)) return leave_home_out(directory);
+  if (holds_stat_cache(directory)) {   // in a home that only asks the daemon of another one, there is nothing else
+    explain(path_, false, "what dtrain knows of earlier syncs");
+    return ok();
+  }
   if (is_virtual_env(directory, names) || is_links_to_outputs(directory, names)) return ok();
   TRY(read_rules(directory, names));
   if (directory.out_why.empty()) emit_directory(directory);
@@ -113,6 +118,12 @@ Status Walk::leave_home_out(const Directory& directory) {
   }
   explain(path_, false, "a DTRAIN_HOME");
   return ok();
+}
+
+bool Walk::holds_stat_cache(const Directory& directory) const {
+  struct stat here = {};
+  return cache_folder_.st_ino != 0 && fstat(directory.fd.get(), &here) == 0 && here.st_ino == cache_folder_.st_ino &&
+         here.st_dev == cache_folder_.st_dev;
 }
 
 // A virtual environment is only known by what is in it.

@@ -68,6 +68,7 @@ class Walk {
 
   Status enter(Directory& directory);
   Status leave_home_out(const Directory& directory);
+  bool holds_stat_cache(const Directory& directory) const;
   bool is_virtual_env(const Directory& directory, const Listing& names);
   bool is_links_to_outputs(const Directory& directory, const Listing& names);
   Status read_rules(Directory& directory, const Listing& names);
@@ -91,6 +92,7 @@ class Walk {
 
   static constexpr size_t kRefusedMax = 20;
 
+  struct stat cache_folder_ = {};   // of options_.stat_cache; {}: there is none
   const SnapshotOptions& options_;
   std::vector<Error> refused_;  // names that can't travel
   StatCache& cache_;

@@ -58,7 +58,7 @@ until grep -q "^joined the daemon" log; do
 done
 )sh";
 
-constexpr int kDoesNotRun = 71;
+constexpr int kDoesNotRun = 71, kSshFailed = 255;   // the latter says SSH
 
 // What is sent: files of $2, one of $3. $1 is SSH, with its options.
 constexpr const char* kSend = R"sh(programs=$2 keys=$3 target=$4 name=$5 script=$6
@@ -108,7 +108,8 @@ Result<int> add(const NewHost& host, const CommandContext& context) {
     (void)connection.revoke(back).ok();
     if (!joined.ok()) return joined;
     return Error{Code::Unavailable, fmt::format("{} did not become a host; its key is revoked", host.target),
-                 *joined == kDoesNotRun
+                 *joined == kSshFailed ? fmt::format("`{} {}` says what SSH lacks", ssh_command(), host.target)
+                 : *joined == kDoesNotRun
                      ? fmt::format("dtrain of this machine takes glibc {} or later there, and a processor of the same kind; with a dtrain that was "
                                    "built there, dtrain hosts invite {} has it join",
                                    needed_glibc(), name)

@@ -82,6 +82,19 @@ TEST_CASE("where dtrain does not run it is said which C library it takes, and no
   CHECK(facts(cluster.run({"hosts", "--json"}))["invited"].empty());
 }
 
+TEST_CASE("what SSH itself can't do is not said to be a matter of addresses") {
+  Cluster cluster;
+  fs::create_directories(cluster.home());
+  write_file(cluster.home() / "config.yml", "listen: 127.0.0.1:0\n");
+  const fs::path ssh = cluster.folder() / "ssh";
+  write_file(ssh, "echo 'Permission denied (publickey).' >&2; exit 255\n");
+  cluster.env["DTRAIN_SSH"] = "sh " + ssh.string();
+  const Output failed = cluster.run({"hosts", "add", "me@far", "--address", "10.0.0.1"});
+  CHECK(failed.code == 1);
+  CHECK_MESSAGE(failed.err.find("Permission denied") != std::string::npos, failed.err);
+  CHECK_MESSAGE(failed.err.find("hint: `sh " + ssh.string() + " me@far` says what SSH lacks") != std::string::npos, failed.err);
+}
+
 TEST_CASE("what can't be reached becomes no host, and its key is ended") {
   SshScene scene;
   if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);

@@ -62,6 +62,10 @@ bool engine_refused(const pb::ExperimentInfo& info) {
          info.state() == to_string(State::Failed) && info.exit_code() == kEngineRefusedCode;
 }
 
+bool lacks_container_program(const pb::ExperimentInfo& info) {
+  return info.state() == to_string(State::Failed) && info.reason().find(": neither podman nor docker is there") != std::string::npos;
+}
+
 std::string bad_ends(const pb::ExperimentInfo& set) {
   const uint32_t killed = set.members_killed(), failed = set.members_failed() - killed;
   return (failed > 0 ? fmt::format(", {} failed", failed) : "") + (killed > 0 ? fmt::format(", {} killed", killed) : "");
@@ -71,6 +75,7 @@ std::string rerun_text(const pb::ExperimentInfo& info) {
   if (engine_refused(info)) {
     return fmt::format("{} rerun {} --set KEY=VALUE (as it was, it is refused again)", called(), info.id());
   }
+  if (lacks_container_program(info)) return fmt::format("{} rerun {} --no-image", called(), info.id());
   if (info.members_finished() > 0 && info.members_failed() > 0) return fmt::format("{} rerun {} --failed", called(), info.id());
   // Members go on by themselves. What never started has no checkpoint.
   const bool may_resume = info.framework() == to_string(Framework::Engine) && info.members() == 0 &&

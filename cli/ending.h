@@ -22,6 +22,9 @@ inline constexpr size_t kLastLines = 10;
 // The engine's own way to fail that another start doesn't change: it has said what it can't take.
 bool engine_refused(const pb::ExperimentInfo& info);
 
+// It had no place, for its image takes podman or docker and no host has either.
+bool lacks_container_program(const pb::ExperimentInfo& info);
+
 // What starts it again: "dtrain rerun 4"; for the engine with how it goes on instead,
 // where it may have got as far as a checkpoint, or with what has to change.
 std::string rerun_text(const pb::ExperimentInfo& info);

@@ -283,7 +283,8 @@ std::string render_fields(const pb::ShowReply& reply, const View& view, const Wh
   fields.add("Reason", reason_beside(info));
   fields.add_line("Last Line", telling_line(why));
   if (why.log_tells) fields.add("Log", why.log_command);
-  fields.add("Hint", as_called(info.hint()));
+  // Of a set it would name a member, which the table below does.
+  fields.add("Hint", set || why.hint.empty() ? as_called(info.hint()) : why.hint);
   fields.add("Submitted", moment(info.submitted_unix_ms(), view));
   fields.add("Started", moment(info.started_unix_ms(), view));
   fields.add("Finished", moment(info.finished_unix_ms(), view));

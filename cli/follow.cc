@@ -8,10 +8,12 @@
 
 #include "cli/best_member.h"
 #include "cli/errors.h"
+#include "cli/failure_hint.h"
 #include "cli/json_output.h"
 #include "cli/json_printer.h"
 #include "cli/sink.h"
 #include "cli/remote.h"
+#include "schema/states.h"
 
 namespace dtrain::cli {
 
@@ -46,6 +48,22 @@ Status check_leaving(bool detach, bool tied) {
   if (!detach || !tied) return ok();
   return Error{Code::InvalidArgument, "--tied ends with this command, and --detach leaves it at once",
                "give one"};
+}
+
+void add_hint(Connection& connection, pb::ExperimentInfo& outcome) {
+  // What the engine refused is told what to type next.
+  if (outcome.state() != to_string(State::Failed) || !outcome.hint().empty() || engine_refused(outcome)) return;
+  pb::ShowRequest request;
+  request.set_id(outcome.id());
+  auto shown = connection.show(request);
+  if (!shown.ok()) return;
+  for (const pb::ExperimentInfo& member : shown->members()) {
+    if (member.state() != to_string(State::Failed)) continue;
+    pb::ExperimentInfo failed = member;
+    *shown->mutable_experiment() = std::move(failed);
+    break;
+  }
+  outcome.set_hint(as_called(mending_hint(*shown)));
 }
 
 LogFormat log_format_of(const Screen& screen, const std::string& time) {
@@ -153,7 +171,7 @@ Result<int> follow(Connection& connection, const CommandContext& context,
     print_error(error, context.json);
     return 1;
   }
-  const WatchEnd& end = watched.value();
+  WatchEnd& end = watched.value();
   if (end.how == WatchHow::NobodyReads || end.how == WatchHow::Detached) {
     say_detached(id, end.how);
     return 0;
@@ -166,6 +184,7 @@ Result<int> follow(Connection& connection, const CommandContext& context,
     sink.write(end_json(end.outcome, accepted.output_dir(), best));
     if (written.ok()) written = sink.written();
   } else {
+    add_hint(connection, end.outcome);
     std::string text = end.ending.text(end.outcome, output, screen_of(STDERR_FILENO), best ? best_text(*best) : "");
     std::fwrite(text.data(), 1, text.size(), stderr);
   }

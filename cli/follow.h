@@ -27,6 +27,9 @@ Status check_leaving(bool detach, bool tied);
 Result<int> follow(Connection& connection, const CommandContext& context,
                    const pb::Accepted& accepted, FollowOptions options);
 
+// What has to change before it is started again goes into the outcome of what failed, or of a set the first member that did.
+void add_hint(Connection& connection, pb::ExperimentInfo& outcome);
+
 // How log lines look on this standard output: clock times on a terminal, full ones in a pipe,
 // unless `time` says otherwise.
 LogFormat log_format_of(const Screen& screen, const std::string& time);

@@ -114,6 +114,7 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
     Screen screen = screen_of(STDERR_FILENO);
     TRY(const ExperimentId id, parse_experiment_id(experiment.id()));
     const std::string output = typed_output(experiment.project_dir(), id.number, shown.output_dir());
+    add_hint(connection, end.outcome);
     std::string text = end.ending.text(end.outcome, output, screen);
     std::fwrite(text.data(), 1, text.size(), stderr);
   }

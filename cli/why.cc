@@ -11,6 +11,7 @@
 #include "cli/connection.h"
 #include "cli/ending.h"
 #include "cli/experiment_view.h"
+#include "cli/failure_hint.h"
 #include "cli/fields.h"
 #include "cli/json_output.h"
 #include "cli/looked_at.h"
@@ -18,7 +19,6 @@
 #include "cli/watch_view.h"
 #include "cli/words.h"
 #include "schema/ids.h"
-#include "schema/spec.h"
 #include "schema/states.h"
 
 namespace dtrain::cli {
@@ -75,61 +75,6 @@ std::string usual_reason(const pb::ShowReply& reply) {
   return "";
 }
 
-// A program that ended by itself is told by its log; for what ended it otherwise there is this.
-// The others that it names stay.
-std::string rerun_after_text(const pb::ShowReply& reply, const std::string& reason) {
-  std::string names = "ID";
-  for (const std::string& other : reply.after()) {
-    if (!reason.starts_with(fmt::format("{}{},", kCameAfter, other))) names += "," + other;
-  }
-  return fmt::format("dtrain rerun {} --after {}, where ID is a run of that one that is FINISHED, or will be", reply.experiment().id(), names);
-}
-
-std::string failure_hint(const pb::ShowReply& reply, const std::string& reason) {
-  const pb::ExperimentInfo& info = reply.experiment();
-  const auto says = [&](std::string_view part) { return reason.find(part) != std::string::npos; };
-  if (engine_refused(info)) {
-    return fmt::format("as it was it is refused again; with what its log names changed: dtrain train, "
-                       "or dtrain rerun {} --set KEY=VALUE",
-                       info.id());
-  }
-  if (says("out of memory: killed at its limit")) {
-    const bool alone = reason.starts_with(fmt::format("{}.{}:", info.id(), to_string(Role::Train)));
-    const std::string how =
-        alone ? fmt::format("dtrain rerun {} --set train.resources.mem=...", info.id())
-              : "a larger one in dtrain.yml, of the role or of train.resources,";
-    return fmt::format("`mem` is a hard limit here: {} gives it more", how);
-  }
-  const auto spec = parse_spec(reply.spec_yaml(), {});
-  // The shell's word for a command that it did not find. Whose image lacks it knows what is in that.
-  if (reason.ends_with(": exit code 127") && spec.ok() && spec->image.empty()) {
-    return "no such command was found: PATH is that of whoever started the daemon, or the host's runner, and "
-           "env: {PATH: ...} in dtrain.yml sets another";
-  }
-  if (says("exit code") || says(" printed '")) return "";
-  if (reason.starts_with(kCameAfter)) return rerun_after_text(reply, reason);
-  // No restart helps what lacked something, and none is made of what took too long.
-  if (info.started_unix_ms() == 0) {
-    return fmt::format("once that is mended, {} starts it again", rerun_text(info));
-  }
-  if (reason.starts_with("its max-duration")) {
-    const bool engine = info.framework() == to_string(Framework::Engine);
-    return fmt::format("dtrain rerun {}{} --set train.max-duration=... gives it more", info.id(),
-                       engine ? " --resume" : "");
-  }
-  const bool spent = says("restarts are used") || says("one restart is used");
-  if (!spent && spec.ok() && !spec->failure_policy.empty()) {
-    return fmt::format("{} starts it again; what does so by itself its failure-policy says", rerun_text(info));
-  }
-  std::string hint = fmt::format("{} starts it again; {}", rerun_text(info),
-                                 spent ? "a higher restart.limit in dtrain.yml does so more often"
-                                       : "restart: {limit: 3} in dtrain.yml does so by itself");
-  if (says("its keeper died")) {
-    hint = "a keeper is dtrain's own process above the program, and something killed it. " + hint;
-  }
-  return hint;
-}
-
 }  // namespace
 
 Why find_why(const pb::ShowReply& reply) {
@@ -165,7 +110,7 @@ Why find_why(const pb::ShowReply& reply) {
     }
   }
   if (state == State::Suspended && why.hint.empty()) why.hint = fmt::format("dtrain resume {} lets it go on", info.id());
-  if (state == State::Failed && why.hint.empty()) why.hint = failure_hint(reply, why.reason);
+  if (state == State::Failed && why.hint.empty()) why.hint = failure_hint(reply);
   if (info.started_unix_ms() != 0 || state == State::Building) {
     const std::string of = why.replica.empty() ? info.id() : why.replica;
     why.log_command =

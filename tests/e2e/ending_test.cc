@@ -83,6 +83,8 @@ TEST_CASE("exit codes of train: signals, a missing program, a missing file") {
   train = cluster.run({"train"}, project);
   CHECK(train.code == 127);
   CHECK_MESSAGE(says(train, "no-such-program"), train.all());
+  CHECK_MESSAGE(train.err.find("  hint: no such command was found: PATH is that of") != std::string::npos, train.all());
+  CHECK(says(cluster.run({"status", "2"}), "Hint:         no such command was found: PATH is that of"));
 
   write_file(project / "notes.txt", "not a program");
   write_file(project / "dtrain.yml", single("./notes.txt"));

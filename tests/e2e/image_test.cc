@@ -256,6 +256,7 @@ TEST_CASE("what can't be had in an image is refused, and where none can be fetch
   const Output lacking = cluster.run({"train", "--set", "train.image=tiny"}, project);
   CHECK(lacking.code == 1);
   CHECK_MESSAGE(lacking.all().find("image tiny: neither podman nor docker is there on ") != std::string::npos, lacking.all());
+  CHECK_MESSAGE(lacking.all().find("Next: dtrain status 2, dtrain rerun 2 --no-image\n") != std::string::npos, lacking.all());
   const Output without = cluster.run({"train", "--no-image"}, project);
   CHECK_MESSAGE(without.code == 0, without.all());
   const Output again = cluster.run({"rerun", "1", "--no-image"}, project);

@@ -79,6 +79,12 @@ TEST_CASE("what the engine refused is not advised again as it was, and its log c
       "dtrain rerun 4 --set KEY=VALUE (as it was, it is refused again)\n"));
 }
 
+TEST_CASE("what lacks podman and docker is not advised again as it was, but without its image") {
+  pb::ExperimentInfo failed = outcome("FAILED", "image tiny of ps: neither podman nor docker is there on n1; mend that there");
+  failed.set_started_unix_ms(0);
+  CHECK(Ending().text(failed, "", {}).ends_with("Next: dtrain status 4, dtrain rerun 4 --no-image\n"));
+}
+
 TEST_CASE("the first failure is shown with its last lines, what followed is folded") {
   Ending ending;
   print(ending, "4.worker.1", "line 1\nTraceback\nValueError: no data\n");

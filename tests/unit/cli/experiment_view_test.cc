@@ -124,6 +124,13 @@ TEST_CASE("of one that failed by its program's own doing the log's last line tha
   CHECK(shown({"ValueError: there are no such labels"}, 40) == "Last Line:    ValueError: there are n...\n");
 }
 
+TEST_CASE("one that failed has the hint that why has") {
+  pb::ShowReply reply = failed_gang();
+  reply.mutable_experiment()->set_reason("4.master: exit code 127");
+  const std::string text = render_experiment(reply, {{}, kNow, false}, find_why(reply));
+  CHECK_MESSAGE(text.find("\nHint:         no such command was found: PATH is that of whoever started the daemon") != std::string::npos, text);
+}
+
 TEST_CASE("-l shows everything") {
   const std::string text = render_experiment(failed_gang(), {{}, kNow, true});
   CHECK(text.find("earlier") == std::string::npos);

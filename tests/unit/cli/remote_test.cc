@@ -72,7 +72,7 @@ TEST_CASE("hints, whoever they are of, are for the daemon that was called") {
 // A text that is printed otherwise than as an error's hint says called(), or goes through as_called().
 TEST_CASE("no text names a command that would go to another daemon") {
   // Their hints go through it where they are gathered; the runner's is no command of a daemon's.
-  const std::set<std::string> gathered = {"why.cc", "hosts_verdict.cc", "hosts_test.cc", "engine_data.cc", "main.cc", "completion.cc", "remote.cc"};
+  const std::set<std::string> gathered = {"why.cc", "failure_hint.cc", "hosts_verdict.cc", "hosts_test.cc", "engine_data.cc", "main.cc", "completion.cc", "remote.cc"};
   const std::regex named("dtrain (train|status|logs|monitor|kill|compare|why|wait|exec|port-forward|rerun|checkout|suspend|resume|output|"
                          "tensorboard|prune|export|hosts|users|daemon)\\b");
   const std::regex passed("Error\\{|Error\\(|\\{Code::|as_called\\(|footer\\(|options\\.");

@@ -100,6 +100,11 @@ TEST_CASE("what was killed at its limit of memory is told how to get more") {
         "gives it more");
 }
 
+TEST_CASE("what lacks podman and docker goes without its image, or where one of them is") {
+  auto reply = experiment("FAILED", "image tiny: neither podman nor docker is there on n1; mend that there");
+  CHECK(find_why(reply).hint == "install one of them there, or do without the image: dtrain rerun 4 --no-image");
+}
+
 TEST_CASE("no restart is advised where none would help") {
   auto after = experiment("FAILED", "was to come after 3, which is KILLED");
   for (const char* other : {"3", "33", "2.1"}) after.add_after(other);

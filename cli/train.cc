@@ -277,6 +277,28 @@ Status check_room(Connection& connection, const Prepared& prepared) {
   return refusal;
 }
 
+// What of a project is refused by those who walk it.
+SnapshotOptions sync_options(const Config& config, const Home& home) {
+  SnapshotOptions options;
+  options.limits.file_bytes_max = config.sync_file_bytes_max;
+  options.limits.how_to_raise = fmt::format(", or raise sync.max-file in {}", home.config().string());
+  return options;
+}
+
+// Of a dry run: what would be refused is, and nothing is read, asked or sent.
+Status check_submission(const Connection& connection, const TrainOptions& options, const Prepared& prepared) {
+  TRY(header_of(options, prepared));
+  TRY(const Config config, read_config(connection.home()));
+  SnapshotOptions walking = sync_options(config, connection.home());
+  walking.before_reading = [&](const ProjectSize& project) {
+    const bool asks = size_of_sync(project, config) == SyncSize::Ask && !options.yes;
+    if (!asks) return agree_to_size(project, config, options.yes);
+    warn({what_is_large(project, config) + "; use `data:` or .dtrainignore, or --yes to send it as it is"});
+    return ok();
+  };
+  return explain_snapshot(prepared.source.root, walking);
+}
+
 // Snapshot and submission; again when a file changed between the two.
 Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContext& context,
                                      const TrainOptions& options, const Prepared& prepared,
@@ -297,10 +319,7 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
     tell({fmt::format("python is that of {}, which is active here", python)});
   }
   TRY(const Config config, read_config(connection.home()));
-  SnapshotOptions snapshot_options;
-  snapshot_options.limits.file_bytes_max = config.sync_file_bytes_max;
-  snapshot_options.limits.how_to_raise =
-      fmt::format(", or raise sync.max-file in {}", connection.home().config().string());
+  SnapshotOptions snapshot_options = sync_options(config, connection.home());
   uint64_t unread_bytes = 0;
   snapshot_options.before_reading = [&](const ProjectSize& project) {
     unread_bytes = project.unread_bytes;
@@ -355,7 +374,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
     }
   }
   if (options.explain) return explain_sync(prepared.source.root, options.explain_path);
-  if (!options.dry_run) TRY(check_engine_data(prepared.spec, prepared.source.root));
+  TRY(check_engine_data(prepared.spec, prepared.source.root));
   if (options.save) TRY(save_spec(options, prepared, context.json));
   const Spec& spec = prepared.spec;
   if (!context.json) tell(prepared.notes);
@@ -365,6 +384,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   if (options.dry_run) {
     TRY(const pb::PlanReply plan, plan_of(connection, prepared));
+    TRY(check_submission(connection, options, prepared));
     Sink sink(STDOUT_FILENO);
     sink.write(context.json ? plan_json(plan)
                             : render_plan(plan, prepared.spec, screen_of(STDOUT_FILENO)));

@@ -100,7 +100,9 @@ Result<Snapshot> take_snapshot(const std::filesystem::path& root, const Snapshot
 Status explain_snapshot(const std::filesystem::path& root, const SnapshotOptions& options) {
   TRY(Fd directory, open_project(root));
   StatCache nothing_known;
-  return Walk(options, nothing_known).run(std::move(directory));
+  Walk walk(options, nothing_known);
+  TRY(walk.run(std::move(directory)));
+  return options.before_reading ? options.before_reading(size_of(walk)) : ok();
 }
 
 SnapshotBlobs::SnapshotBlobs(std::filesystem::path root, const Snapshot& snapshot)

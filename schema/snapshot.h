@@ -75,7 +75,7 @@ struct Snapshot {
 // devices stay out with a notice.
 Result<Snapshot> take_snapshot(const std::filesystem::path& root, const SnapshotOptions& options);
 
-// Only the walk, for what it tells options.explain: reads no file.
+// Only the walk, for what it refuses and tells options.explain and options.before_reading: reads no file.
 Status explain_snapshot(const std::filesystem::path& root, const SnapshotOptions& options);
 
 // The blobs of a snapshot, read from the project again when the daemon asks for them.

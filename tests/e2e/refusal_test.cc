@@ -225,6 +225,29 @@ TEST_CASE("config.yml: what the host offers, and what a sync takes") {
   Output output = cluster.run({"train"}, project);
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("sync.max-file") != std::string::npos, output.err);
+  CHECK(cluster.run({"train", "--dry-run"}, project).err == output.err);
+}
+
+TEST_CASE("what train refuses of a project or a shell a dry run refuses in the same words") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  const auto refused = [&](std::vector<std::string> words) {
+    const Output train = cluster.run(words, project);
+    words.push_back("--dry-run");
+    const Output dry = cluster.run(words, project);
+    CHECK_MESSAGE(train.code == 2, train.all());
+    CHECK_MESSAGE(dry.code == 2, dry.all());
+    CHECK(dry.err == train.err);
+    CHECK_MESSAGE(dry.out.empty(), dry.out);
+  };
+  fs::create_symlink("../elsewhere", project / "link");
+  refused({"train"});
+  fs::remove(project / "link");
+  refused({"train", "--env", "NOBODY_HAS_SET_THIS"});
+  refused({"train", "--set", "train.run=null", "--set", "train.framework=engine", "--set", "train.engine={model: lenet, data: {train: data/train}}"});
+  const Output fine = cluster.run({"train", "--dry-run"}, project);
+  CHECK_MESSAGE(fine.code == 0, fine.all());
+  CHECK_FALSE(fs::exists(project / "runs"));
 }
 
 TEST_CASE("resources that no host can ever give are refused, naming the largest host") {

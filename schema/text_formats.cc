@@ -150,7 +150,7 @@ std::optional<Decimal> take_number(std::string_view& text) {
 }  // namespace
 
 const TextFormat kProjectName{
-    "a name of letters, digits, '-' and '_' that starts and ends with a letter or digit",
+    "a name of at most 100 letters, digits, '-' and '_' that starts and ends with a letter or digit",
     "^[A-Za-z0-9]([A-Za-z0-9_-]{0,98}[A-Za-z0-9])?$", is_project_name};
 const TextFormat kParameterName{"a name of letters, digits, '-' and '_' that starts with a letter",
                                 "^[A-Za-z_][A-Za-z0-9_-]{0,99}$", is_parameter_name};

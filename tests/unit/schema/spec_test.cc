@@ -45,6 +45,11 @@ TEST_CASE("good files mean what their canonical form says") {
   }
 }
 
+TEST_CASE("a project's name that is too long is told the limit") {
+  CHECK(parse("{project: " + std::string(100, 'a') + ", train: {run: x}}").ok());
+  CHECK(refusal("{project: " + std::string(101, 'a') + ", train: {run: x}}").find("expected a name of at most 100 letters, digits") != std::string::npos);
+}
+
 TEST_CASE("bad files are refused with every problem, in file order") {
   const auto files = golden_files("spec/bad", ".yml");
   REQUIRE(files.size() > 20);

@@ -57,6 +57,8 @@ class Options {
   Options& operator=(const Options&) = delete;
 
   void flag(const std::string& names, bool& value, const std::string& help);
+  // What another platform's command takes and says nothing here: accepted, and shown nowhere.
+  void foreign_flag(const std::string& names);
   void text(const std::string& names, std::string& value, const std::string& help,
             const std::string& placeholder = "TEXT");
   // Which may be given as nothing, too.

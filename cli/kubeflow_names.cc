@@ -126,13 +126,26 @@ Result<std::string> id_of(const KubeflowName& name, const pb::ShowReply& shown) 
   return Error{Code::InvalidArgument, fmt::format("{} has no {}", called, name.replica), "it has: " + others};
 }
 
+// A role is no user: "worker.1" lacks its experiment.
+std::string without_user(const std::string& text) {
+  const size_t begin = text.starts_with('.') ? 1 : 0;
+  for (size_t dot = text.find('.', begin); dot != std::string::npos; dot = text.find('.', dot + 1)) {
+    const std::string_view user = std::string_view(text).substr(begin, dot - begin), id = std::string_view(text).substr(dot + 1);
+    if (user.find_first_not_of("0123456789") == std::string_view::npos || parse_role(user) || user.find('/') != std::string_view::npos) return text;
+    if (parse_id_pattern(id).ok()) return std::string(id);
+  }
+  return text;
+}
+
 Status replace_names(std::string& typed, const CommandContext& context) {
   std::optional<Connection> connection;
   std::string ids;
   for (size_t at = 0; at <= typed.size();) {
     const size_t end = std::min(typed.find(',', at), typed.size());
     std::string text = typed.substr(at, end - at);
-    if (!meanings_of(text).empty()) {
+    if (meanings_of(text).empty()) {
+      text = without_user(text);
+    } else {
       if (!connection) {
         TRY(connection, connect(Autostart::IfNeeded, context));
       }

@@ -29,7 +29,11 @@ std::vector<KubeflowName> meanings_of(std::string_view text);
 // The ID that it is. InvalidArgument: what was shown of the experiment says that it, or the replica, is called otherwise.
 Result<std::string> id_of(const KubeflowName& name, const pb::ShowReply& shown);
 
-// IDs instead of such names, also of several with commas between; the daemon is asked only where there is one. What is no
+// RiseML's ".anna.4.worker.1" or "anna.4.worker.1" without the user: here an ID is of one experiment, whosever it is.
+// What is no such ID stays as it is.
+std::string without_user(const std::string& text);
+
+// IDs instead of such names, or with a user before them, also of several with commas between; the daemon is asked only where there is one. What is no
 // such name stays as it is.
 Status replace_names(std::string& typed, const CommandContext& context);
 

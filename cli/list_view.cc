@@ -56,13 +56,13 @@ std::vector<std::string> parameter_cells(const pb::ListReply& reply) {
   return cells;
 }
 
-std::vector<Column> columns_of(bool named, bool members, bool several_users, const View& view) {
+std::vector<Column> columns_of(bool named, bool members, bool users, const View& view) {
   std::vector<Column> columns = {{"ID", 6, 0, false},
                                  {"PROJECT", 14, 2, true},
                                  {"STATE", 10, 0, false},
                                  {"AGE", 11, 4, false},
                                  {"TYPE", 15, 1, false}};
-  if (several_users) columns.push_back({"USER", 8, 0, true});
+  if (users) columns.push_back({"USER", 8, 0, true});
   if (named) columns.push_back({"NAME", 8, 0, true});
   if (view.long_form) {
     // Cut to a few letters, members would all look the same.
@@ -110,8 +110,9 @@ std::string render_list(const pb::ListReply& reply, const View& view) {
     members = members || set_of(info);
     if (!info.user().empty()) users.insert(info.user());
   }
+  const bool show_users = users.size() > 1 || view.users;
   Table table;
-  table.columns = columns_of(named, members, users.size() > 1, view);
+  table.columns = columns_of(named, members, show_users, view);
   const std::vector<std::string> parameters = parameter_cells(reply);
   const int count = reply.experiments_size();
   for (int i = 0; i < count; ++i) {
@@ -130,7 +131,7 @@ std::string render_list(const pb::ListReply& reply, const View& view) {
                              {state_cell(info.state()), ink_of_state(info.state())},
                              {unreadable ? "" : human_age(age_ms)},
                              {branch + type_of(info)}};
-    if (users.size() > 1) row.push_back({info.user()});
+    if (show_users) row.push_back({info.user()});
     if (named) row.push_back({info.name()});
     if (view.long_form) {
       row.push_back({parameters[static_cast<size_t>(i)]});

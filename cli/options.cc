@@ -36,6 +36,10 @@ CLI::Validator must_read(const char* what) {
       "");
 }
 
+bool is_shown(const CLI::Option& option) {
+  return !option.get_group().empty();
+}
+
 bool is_positional(const CLI::Option& option) {
   return option.nonpositional() == false;
 }
@@ -155,6 +159,7 @@ class CommandLine {
  private:
   static void collect_words(const CLI::App& app, std::vector<std::string>& words) {
     for (const CLI::Option* option : app.get_options()) {
+      if (!is_shown(*option)) continue;
       for (const std::string& name : option->get_snames()) words.push_back("-" + name);
       for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
     }
@@ -290,6 +295,7 @@ class CommandLine {
       }
     }
     for (const CLI::Option* option : app.get_options()) {
+      if (!is_shown(*option)) continue;
       if (is_positional(*option)) {
         positionals.emplace_back(option->get_name(true), option->get_description());
       } else {
@@ -321,6 +327,10 @@ class CommandLine {
 
 void Options::flag(const std::string& names, bool& value, const std::string& help) {
   app_.add_flag(names, value, help);
+}
+
+void Options::foreign_flag(const std::string& names) {
+  app_.add_flag(names)->group("");
 }
 
 void Options::text(const std::string& names, std::string& value, const std::string& help,

@@ -152,7 +152,9 @@ Result<int> list(const OutputOptions& options, const CommandContext& context) {
 
 // The ID may be left out before files: a first word that is no ID, and no name of anything, is a file.
 OutputOptions with_id_apart(OutputOptions options, const CommandContext& context) {
-  (void)replace_names(options.id, context);
+  // "model.1" is a file, and no experiment of a user called model.
+  const bool may_be_name = without_user(options.id) == options.id || !meanings_of(options.id).empty();
+  if (may_be_name) (void)replace_names(options.id, context);
   if (!options.id.empty() && !parse_id_pattern(options.id).ok()) {
     options.files.insert(options.files.begin(), std::exchange(options.id, ""));
   }

@@ -22,7 +22,8 @@ struct Elsewhere {
 constexpr Elsewhere kElsewhere[] = {
     {"run", "train"},   {"submit", "train"}, {"launch", "train"},    {"apply", "train"},
     {"stop", "kill"},   {"cancel", "kill"},  {"ps", "status"},       {"list", "status"},
-    {"ls", "status"},   {"queue", "status"}, {"describe", "status"}, {"top", "monitor"},
+    {"ls", "output ls"}, {"cp", "output cp"},
+    {"queue", "status"}, {"describe", "status"}, {"top", "monitor"},
     {"nodes", "hosts"}, {"system", "hosts"},
     {"tunnel", "port-forward"},  {"forward", "port-forward"},
 };
@@ -50,6 +51,11 @@ std::string render_overview(std::span<const Command> commands, size_t width) {
 }
 
 Error unknown_command(std::string_view word, std::span<const Command> commands) {
+  if (word == "whoami") {
+    return Error{Code::InvalidArgument, "there is no command 'whoami'",
+                 "dtrain users says whose key you come with; without one you are DTRAIN_USER, or else your account, and "
+                 "dtrain status -u shows whose each experiment is"};
+  }
   std::vector<std::string_view> known;
   for (const Command& command : commands) {
     if (!command.group.empty()) known.push_back(command.name);

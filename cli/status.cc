@@ -32,6 +32,7 @@ struct StatusOptions {
   bool long_form = false;
   bool project = false;
   bool kubeflow = false;
+  bool users = false;
   std::string sort;
   bool reverse = false;
   uint64_t last = kNotGiven;
@@ -166,7 +167,8 @@ Result<int> status(const StatusOptions& options, const CommandContext& context) 
                  names_project ? "--project takes no name: it is the project that you stand in"
                                : fmt::format("dtrain status {} shows that one, whatever it is", options.id)};
   }
-  const View view = view_of_stdout(options.long_form);
+  View view = view_of_stdout(options.long_form);
+  view.users = options.users;
   if (options.id.empty()) return status_of_all(options, context, view);
   TRY(const IdPattern pattern, parse_id_pattern(options.id));
   return status_of_one(options, pattern, context, view);
@@ -187,6 +189,7 @@ Run declare_status(Options& options, CommandContext& context) {
   options.flag("-r,--reverse", typed->reverse, "the other way round; so does --sort -COLUMN");
   options.flag("--kubeflow", typed->kubeflow, "as kubectl shows a job, in Kubeflow's words");
   options.flag("--project", typed->project, "only experiments of this project");
+  options.flag("-u,--users", typed->users, "whose each is, also where all are of one");
   options.text("--user", typed->user, "only those of that user", "NAME");
   options.text("--state", typed->states, "only those in such a state: RUNNING,PENDING; with an end, as with -a", "STATE,...");
   options.offer("--state", state_words());

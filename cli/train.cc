@@ -411,6 +411,7 @@ Run declare_train(Options& options, CommandContext& context) {
   options.list("--set", typed->settings, "override any key: --set train.resources.gpus=1; null takes it out",
                "KEY=VALUE");
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
+  options.foreign_flag("-l,--logs");   // RiseML's, where following the log was no default
   options.flag("--dry-run", typed->dry_run, "show where each replica would land, or why it can't");
   options.text("--host", typed->host, "place it on hosts of that name, ID, pool, label or GPU, or like that: gpu-*,!gpu-7", "HOST,...");
   options.id_list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise");

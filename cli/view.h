@@ -11,6 +11,7 @@ struct View {
   Screen screen;
   uint64_t now_unix_ms = 0;
   bool long_form = false;  // -l
+  bool users = false;      // -u
 };
 
 // Standard output's screen, now.

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <memory>
 
 namespace dtrain::cli {
@@ -24,6 +25,7 @@ Run declare_sample(Options& options, CommandContext& context) {
   options.real("--cpus", typed->cpus, "processors");
   options.choice("-t,--time", typed->id, {"clock", "iso"}, "the time");
   options.flag("-a,--all", typed->all, "all");
+  options.foreign_flag("-l,--logs");
   options.optional_text("--explain-sync", typed->explain, typed->explained, "why", "FILE");
   options.positionals("ID", typed->ids, "which");
   options.rest(typed->rest, "COMMAND...", "what to run");
@@ -85,6 +87,15 @@ TEST_CASE("options reach their variables") {
   CHECK(typed.all);
   CHECK(!typed.explain);
   CHECK(context.json);
+}
+
+TEST_CASE("what another platform's command takes is accepted and shown nowhere") {
+  CommandContext context;
+  CHECK(parse_command(kSample, context, {"-l", "--logs", "4"}).ok());
+  const std::vector<std::string> words = completion_words(kSample);
+  CHECK(std::find(words.begin(), words.end(), "-a") != words.end());
+  CHECK(std::find(words.begin(), words.end(), "-l") == words.end());
+  CHECK(refusal(kSample, {"--log"}).message == "sample: there is no option '--log'");
 }
 
 TEST_CASE("an option whose value may be left out") {

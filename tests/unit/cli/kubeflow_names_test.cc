@@ -65,6 +65,15 @@ TEST_CASE("a job may be called like a replica, and a member has a name too") {
   CHECK(meant("try-4.2", shown) == "4.2");
 }
 
+TEST_CASE("a user before an ID, as RiseML has it, is dropped") {
+  for (const char* text : {".root.4", "root.4", "anna-b.4", "j.doe.4"}) CHECK(without_user(text) == "4");
+  CHECK(without_user(".root.4.worker.1") == "4.worker.1");
+  CHECK(without_user("root.4.2.ps.1") == "4.2.ps.1");
+  for (const char* text : {"", ".", "4", "4.2", "4.worker.1", ".4", "worker.1", "ps.1", "model.pt", "a/model.4", "root.", "root.x", "root.4-6"}) {
+    CHECK(without_user(text) == text);
+  }
+}
+
 TEST_CASE("what is an ID, a range or a file is no name") {
   for (const char* text : {"4", "4.worker.1", "4-9", "4.1-4.6", "", "-", "mnist", "mnist-", "-4", "mnist-04", "mnist-worker-0x", "model-0.pt"}) {
     CAPTURE(text);

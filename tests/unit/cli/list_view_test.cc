@@ -45,6 +45,7 @@ TEST_CASE("whose each is, where it is of several users") {
   add(reply, "4", "RUNNING", 61'000)->set_user("anna");
   add(reply, "5", "RUNNING", 61'000)->set_user("anna");
   CHECK(render_list(reply, {{}, kNow, false}).find("USER") == std::string::npos);
+  CHECK(render_list(reply, {{}, kNow, false, true}).starts_with("ID     PROJECT        STATE      AGE         TYPE            USER\n"));
   add(reply, "6", "RUNNING", 61'000)->set_user("bert");
   CHECK(render_list(reply, {{}, kNow, false}) ==
         "ID     PROJECT        STATE      AGE         TYPE            USER\n"

@@ -34,6 +34,10 @@ TEST_CASE("a word of other platforms gets the command that does the same here") 
   CHECK(unknown_command("run", kTwo).message == "there is no command 'run'; did you mean 'train'?");
   CHECK(unknown_command("submit", kTwo).message ==
         "there is no command 'submit'; did you mean 'train'?");
+  CHECK(unknown_command("ls", kTwo).message == "there is no command 'ls'; did you mean 'output ls'?");
+  CHECK(unknown_command("cp", kTwo).message == "there is no command 'cp'; did you mean 'output cp'?");
+  CHECK(unknown_command("whoami", kTwo).message == "there is no command 'whoami'");
+  CHECK(unknown_command("whoami", kTwo).hint.starts_with("dtrain users says whose key you come with; "));
   CHECK(unknown_command("runne", kTwo).message ==
         "there is no command 'runne'; did you mean 'runner'?");
 }

@@ -16,6 +16,7 @@
 #include "cli/awaited.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/dry_run.h"
 #include "cli/errors.h"
 #include "cli/failed_members.h"
 #include "cli/follow.h"
@@ -26,6 +27,7 @@
 #include "cli/shown_spec.h"
 #include "cli/spec_source.h"
 #include "cli/submit.h"
+#include "cli/turn_words.h"
 #include "schema/resume.h"
 #include "schema/engine_spec.h"
 #include "schema/spec.h"
@@ -43,6 +45,7 @@ struct RerunOptions {
   std::vector<std::string> settings;
   std::optional<std::string> host;
   AwaitedWords awaited;
+  TurnWords turn;
   std::string name;
   std::string note;
   std::string time;
@@ -52,6 +55,7 @@ struct RerunOptions {
   bool no_image = false;
   bool detach = false;
   bool tied = false;
+  bool dry_run = false;
 };
 
 bool ran_here(const pb::ShowReply& shown) {
@@ -162,6 +166,7 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
   if (!options.name.empty()) spec.name = options.name;
   if (!options.note.empty()) spec.note = options.note;
   spec.suspend = begins_suspended(spec, parsing);
+  TRY(put_turn(options.turn, spec));
   return spec;
 }
 
@@ -213,6 +218,10 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(pb::SubmitHeader header, header_again(spec, shown));
   header.set_rebuild(options.rebuild);
   TRY(take_secrets(spec, header));
+  if (options.dry_run) {
+    TRY(const pb::PlanReply plan, plan_of(connection, spec));
+    return show_plan(plan, spec, context);
+  }
   FollowOptions following;
   if (options.tied) following.tied = tied_signals();
   TRY(const pb::Accepted accepted,
@@ -237,6 +246,7 @@ Run declare_rerun(Options& options, CommandContext& context) {
   options.text("--host", typed->host, "place it on hosts of that name, ID, pool, label or GPU, or like that: gpu-*,!gpu-7", "HOST,...");
   options.id_list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise");
   options.id_list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends");
+  declare_turn(options, typed->turn);
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
   options.flag("--failed", typed->failed, "of a set only the members that failed or were killed");
@@ -244,6 +254,7 @@ Run declare_rerun(Options& options, CommandContext& context) {
   options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`, `image`)");
   options.flag("--no-image", typed->no_image, "run on the hosts themselves, whatever `image` says");
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
+  options.flag("--dry-run", typed->dry_run, "show where each replica would land, or why it can't");
   options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");
   options.choice("--time", typed->time, {"clock", "elapsed", "iso"}, "the time before log lines");
   options.json(context);

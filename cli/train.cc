@@ -15,6 +15,7 @@
 #include "cli/awaited.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/dry_run.h"
 #include "cli/engine_data.h"
 #include "cli/errors.h"
 #include "cli/explain_sync.h"
@@ -23,7 +24,6 @@
 #include "cli/idle_keys.h"
 #include "cli/last_words.h"
 #include "cli/new_file.h"
-#include "cli/plan_view.h"
 #include "cli/remote.h"
 #include "cli/sink.h"
 #include "cli/spec_source.h"
@@ -31,6 +31,7 @@
 #include "cli/submit.h"
 #include "cli/sync_line.h"
 #include "cli/sync_size.h"
+#include "cli/turn_words.h"
 #include "cli/without_gpus.h"
 #include "schema/clock.h"
 #include "schema/config.h"
@@ -43,8 +44,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kPriorityUnset = UINT64_MAX;
-constexpr uint64_t kPriorityMax = 100;
 // A project that keeps changing under our hands is told so.
 constexpr int kSnapshotTriesMax = 3;
 
@@ -56,7 +55,7 @@ struct TrainOptions {
   std::string name;
   std::string note;
   std::vector<std::string> env;
-  uint64_t priority = kPriorityUnset;
+  TurnWords turn;
   std::optional<std::string> host;
   AwaitedWords awaited;
   bool detach = false;
@@ -64,8 +63,6 @@ struct TrainOptions {
   bool dry_run = false;
   bool yes = false;
   bool rebuild = false;
-  bool preemptible = false;
-  bool suspended = false;
   bool no_image = false;
   bool save = false;
   bool explain = false;
@@ -172,16 +169,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   Spec& spec = prepared.spec;
   if (!options.name.empty()) spec.name = options.name;
   if (!options.note.empty()) spec.note = options.note;
-  if (options.priority != kPriorityUnset) {
-    if (options.priority > kPriorityMax) {
-      return Error{Code::InvalidArgument,
-                   fmt::format("priority {} is out of range", options.priority),
-                   "0 to 100, higher starts first; 50 when left out"};
-    }
-    spec.priority = static_cast<int>(options.priority);
-  }
-  if (options.preemptible) spec.preemptible = true;
-  if (options.suspended) spec.suspend = true;
+  TRY(put_turn(options.turn, spec));
   if (options.host) {
     TRY(spec.hosts, host_terms(*options.host));
   }
@@ -200,7 +188,7 @@ Status save_spec(const TrainOptions& options, const Prepared& prepared, bool qui
   const fs::path path = prepared.source.root / "dtrain.yml";
   const bool plain_command = !prepared.source.is_file && options.settings.empty() && options.parameters.empty() &&
                              options.env.empty() && options.name.empty() && options.note.empty() && !options.host && !options.awaited.are_given() &&
-                             options.priority == kPriorityUnset && !options.preemptible && !options.suspended;
+                             !options.turn.are_given();
   TRY(write_new_file(path, plain_command ? prepared.source.yaml : to_yaml(prepared.spec), 0666,
                       "--save never overwrites: move it away first"));
   if (!quiet) std::fprintf(stderr, "Wrote %s\n", path.c_str());
@@ -254,17 +242,10 @@ Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& 
   return header;
 }
 
-Result<pb::PlanReply> plan_of(Connection& connection, const Prepared& prepared) {
-  pb::PlanRequest request;
-  request.set_spec_yaml(to_yaml(prepared.spec));
-  request.set_user(user_name());
-  return connection.plan(request);
-}
-
 // What no host can ever have, or what it can't come after, is refused before the project is read. Whatever else goes wrong here the submission
 // meets, too, and knows better what to do about.
 Status check_room(Connection& connection, const Prepared& prepared) {
-  const auto plan = plan_of(connection, prepared);
+  const auto plan = plan_of(connection, prepared.spec);
   if (plan.ok()) return ok();
   const Code code = plan.error().code;
   const bool is_refused = code == Code::InvalidArgument || code == Code::FailedPrecondition || code == Code::NotFound;
@@ -383,13 +364,9 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
   warn(warnings);
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   if (options.dry_run) {
-    TRY(const pb::PlanReply plan, plan_of(connection, prepared));
+    TRY(const pb::PlanReply plan, plan_of(connection, prepared.spec));
     TRY(check_submission(connection, options, prepared));
-    Sink sink(STDOUT_FILENO);
-    sink.write(context.json ? plan_json(plan)
-                            : render_plan(plan, prepared.spec, screen_of(STDOUT_FILENO)));
-    TRY(sink.written());
-    return 0;
+    return show_plan(plan, prepared.spec, context);
   }
   TRY(check_room(connection, prepared));
   FollowOptions following;
@@ -416,14 +393,12 @@ Run declare_train(Options& options, CommandContext& context) {
   options.text("--host", typed->host, "place it on hosts of that name, ID, pool, label or GPU, or like that: gpu-*,!gpu-7", "HOST,...");
   options.id_list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise");
   options.id_list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends");
-  options.number("--priority", typed->priority, "0 to 100, higher starts first (default 50)");
-  options.flag("--preemptible", typed->preemptible, "gives its place to what waits and has a higher priority, and goes on later");
+  declare_turn(options, typed->turn);
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
   options.list("--env", typed->env, "NAME takes it from your shell, as a secret; or NAME=VALUE",
                "NAME");
   options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");
-  options.flag("--suspended", typed->suspended, "let it wait until dtrain resume");
   options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`, `image`)");
   options.flag("--no-image", typed->no_image, "run on the hosts themselves, whatever `image` says");
   options.flag("--yes", typed->yes, "send a large project without asking");

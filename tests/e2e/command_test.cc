@@ -195,6 +195,22 @@ TEST_CASE("train --dry-run shows every place and submits nothing") {
   CHECK(facts(cluster.run({"status", "-a", "--json"}))["experiments"].empty());
 }
 
+TEST_CASE("rerun has its turn said as train has it, and --dry-run submits nothing") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {run: echo, resources: {cpus: 0.1, mem: 32}}\n");
+  REQUIRE(cluster.run({"train"}, project).code == 0);
+  const Output plan = cluster.run({"rerun", "1", "--dry-run"}, project);
+  CHECK_MESSAGE(plan.code == 0, plan.all());
+  CHECK(says(plan, "Nothing was submitted"));
+  CHECK(facts(cluster.run({"status", "-a", "--json"}))["experiments"].size() == 1);
+  CHECK(cluster.run({"rerun", "1", "--priority", "101"}, project).err.find("0 to 100") != std::string::npos);
+  const Output again = cluster.run({"rerun", "1", "-d", "--suspended", "--priority", "7", "--preemptible"}, project);
+  REQUIRE_MESSAGE(again.code == 0, again.all());
+  const Output shown = cluster.run({"status", "2"}, project);
+  CHECK_MESSAGE(says(shown, "SUSPENDED"), shown.all());
+  CHECK_MESSAGE(says(shown, "Priority:     7, gives its place to higher ones"), shown.all());
+}
+
 TEST_CASE("an ID may have a user before it, as RiseML's has") {
   Cluster cluster;
   const fs::path project = cluster.project("project: p\ntrain: {run: echo it ran, resources: {cpus: 0.1, mem: 32}}\n");

@@ -12,6 +12,7 @@
 
 #include "cli/active_python.h"
 #include "cli/ask.h"
+#include "cli/asking_less.h"
 #include "cli/awaited.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
@@ -32,10 +33,8 @@
 #include "cli/sync_line.h"
 #include "cli/sync_size.h"
 #include "cli/turn_words.h"
-#include "cli/without_gpus.h"
 #include "schema/clock.h"
 #include "schema/config.h"
-#include "schema/problems.h"
 #include "schema/random_id.h"
 
 namespace dtrain::cli {
@@ -242,6 +241,19 @@ Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& 
   return header;
 }
 
+// With all that has to be --set where hosts have less.
+Error refusal_of(Connection& connection, const Prepared& prepared, Error refusal) {
+  const auto refused = [&](const Spec& asking) -> Status {
+    Spec placed = asking;
+    placed.hosts = prepared.spec.hosts;
+    placed.preemptible = prepared.spec.preemptible;
+    TRY(plan_of(connection, placed));
+    return ok();
+  };
+  refusal.hint = hint_with_less(refusal, prepared.source.yaml, prepared.parsing, prepared.spec, refused);
+  return refusal;
+}
+
 // What no host can ever have, or what it can't come after, is refused before the project is read. Whatever else goes wrong here the submission
 // meets, too, and knows better what to do about.
 Status check_room(Connection& connection, const Prepared& prepared) {
@@ -250,12 +262,7 @@ Status check_room(Connection& connection, const Prepared& prepared) {
   const Code code = plan.error().code;
   const bool is_refused = code == Code::InvalidArgument || code == Code::FailedPrecondition || code == Code::NotFound;
   if (!is_refused) return ok();
-  Error refusal = plan.error();
-  const bool has_example = refusal.hint.find("--set") != std::string::npos;
-  if (refusal.hint.starts_with(kFewerGpus) && !has_example) {
-    refusal.hint.insert(kFewerGpus.size(), without_gpus(prepared.source.yaml, prepared.parsing, prepared.spec));
-  }
-  return refusal;
+  return refusal_of(connection, prepared, plan.error());
 }
 
 // What of a project is refused by those who walk it.
@@ -364,9 +371,10 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
   warn(warnings);
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   if (options.dry_run) {
-    TRY(const pb::PlanReply plan, plan_of(connection, prepared.spec));
+    const auto plan = plan_of(connection, prepared.spec);
+    if (!plan.ok()) return refusal_of(connection, prepared, plan.error());
     TRY(check_submission(connection, options, prepared));
-    return show_plan(plan, prepared.spec, context);
+    return show_plan(*plan, prepared.spec, context);
   }
   TRY(check_room(connection, prepared));
   FollowOptions following;

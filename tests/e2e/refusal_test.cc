@@ -268,6 +268,15 @@ TEST_CASE("resources that no host can ever give are refused, naming the largest 
   CHECK_MESSAGE(output.err.find("GPU") != std::string::npos, output.err);
   Output dry = cluster.run({"train", "--dry-run"}, project);
   CHECK_MESSAGE(dry.code != 0, dry.all());
+  project = cluster.project(
+      "project: p\ntrain:\n  framework: tensorflow\n  resources: {gpus: 1000, mem: 900GiB}\n  run: echo\n"
+      "  tensorflow: {distributed: {worker: 1, ps: {count: 1, resources: {mem: 900GiB}}}}\n");
+  output = cluster.run({"train"}, project);
+  CHECK_MESSAGE(output.err.find("e.g. --set train.resources.gpus=0 --set train.resources.mem=1GiB "
+                                "--set train.tensorflow.distributed.ps.resources.mem=1GiB, or add a host\n") != std::string::npos,
+                output.err);
+  dry = cluster.run({"train", "--dry-run"}, project);
+  CHECK(dry.err == output.err);
   CHECK(facts(cluster.run({"status", "-a", "--json"}))["experiments"].empty());
 }
 

@@ -53,6 +53,19 @@ std::vector<ReplicaId> replicas_of(const Spec& spec, const ExperimentId& experim
   return all;
 }
 
+std::optional<Error> lacking_number(const std::string& text, Connection& connection) {
+  pb::ListRequest request;
+  request.set_all(true);
+  const auto all = connection.list(request);
+  return all.ok() ? lacks_number(text, *all) : std::nullopt;
+}
+
+// What may be the name of a job: no ID, range, port or path.
+bool may_be_job(const std::string& text) {
+  const bool letter = !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z'));
+  return letter && text.find('/') == std::string::npos && !parse_id_pattern(text).ok();
+}
+
 // The experiment in question is asked for; of several meanings the first that is right counts, or else is complained of.
 Result<std::string> resolved(const std::string& text, Connection& connection) {
   std::optional<Error> wrong;
@@ -64,6 +77,7 @@ Result<std::string> resolved(const std::string& text, Connection& connection) {
     if (id.ok()) return id;
     if (!wrong) wrong = std::move(id).error();
   }
+  if (auto lacking = lacking_number(text, connection)) return std::move(*lacking);
   return *wrong;
 }
 
@@ -108,6 +122,22 @@ std::vector<KubeflowName> meanings_of(std::string_view text) {
   return all;
 }
 
+std::optional<Error> lacks_number(std::string_view text, const pb::ListReply& all) {
+  const size_t begin = replica_begin(text);
+  for (const std::string_view job : {text, text.substr(0, std::min(begin, text.size()))}) {
+    const pb::ExperimentInfo* newest = nullptr;
+    for (const pb::ExperimentInfo& info : all.experiments()) {   // in order
+      const auto id = parse_experiment_id(info.id());
+      if (id.ok() && id->member == 0 && (info.name().empty() ? info.project() : info.name()) == job) newest = &info;
+    }
+    if (newest == nullptr) continue;
+    const std::string_view replica = text.substr(job.size());   // "-worker-0"
+    return Error{Code::InvalidArgument, fmt::format("{} may be of several experiments, and lacks the number of one", in_quotes(as_utf8(std::string(text)))),
+                 fmt::format("the newest that is called so is {}: {}{}", newest->id(), kubeflow_name(*newest), replica)};
+  }
+  return std::nullopt;
+}
+
 Result<std::string> id_of(const KubeflowName& name, const pb::ShowReply& shown) {
   const std::string id = to_string(name.experiment), called = kubeflow_name(shown.experiment());
   if (called != fmt::format("{}-{}", name.job, id)) {
@@ -145,6 +175,11 @@ Status replace_names(std::string& typed, const CommandContext& context) {
     std::string text = typed.substr(at, end - at);
     if (meanings_of(text).empty()) {
       text = without_user(text);
+      if (may_be_job(text)) {
+        auto reached = connect(Autostart::No, context);
+        auto lacking = reached.ok() ? lacking_number(text, *reached) : std::nullopt;
+        if (lacking) return std::move(*lacking);
+      }
     } else {
       if (!connection) {
         TRY(connection, connect(Autostart::IfNeeded, context));

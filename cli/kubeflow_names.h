@@ -1,6 +1,7 @@
 // Names as Kubeflow's are, "mnist-4" of experiment 4 and "mnist-4-worker-0" of a replica, in the place of IDs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,10 @@ std::vector<KubeflowName> meanings_of(std::string_view text);
 
 // The ID that it is. InvalidArgument: what was shown of the experiment says that it, or the replica, is called otherwise.
 Result<std::string> id_of(const KubeflowName& name, const pb::ShowReply& shown);
+
+// Of a job's or a replica's name that lacks its experiment's number, as Kubeflow has none: a refusal with the form that works
+// for the newest of `all` that is called so. None: nothing is.
+std::optional<Error> lacks_number(std::string_view text, const pb::ListReply& all);
 
 // RiseML's ".anna.4.worker.1" or "anna.4.worker.1" without the user: here an ID is of one experiment, whosever it is.
 // What is no such ID stays as it is.

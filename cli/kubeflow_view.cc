@@ -6,9 +6,20 @@
 
 #include "cli/kubeflow_names.h"
 #include "cli/table.h"
+#include "schema/spec.h"
 #include "schema/states.h"
 
 namespace dtrain::cli {
+
+namespace {
+
+// A pod is there or is awaited; what else a job goes through says nothing of it.
+std::string_view pod_phase(std::string_view word) {
+  const std::string_view state = kubeflow_state(word);
+  return state == "Created" || state == "Restarting" || state == "Suspended" ? "Pending" : state;
+}
+
+}  // namespace
 
 std::string_view kubeflow_state(std::string_view word) {
   const auto state = parse_state(word);
@@ -63,6 +74,25 @@ std::string render_kubeflow(const pb::ListReply& reply, const View& view) {
                           {unreadable ? "" : kubernetes_age(age_ms)}});
   }
   return render(table, view.screen);
+}
+
+std::string render_kubeflow_replicas(const pb::ShowReply& reply, const IdPattern& pattern, const View& view) {
+  const auto spec = parse_spec(reply.spec_yaml(), {});
+  if (!spec.ok()) return "";   // of a newer dtrain
+  Table table;
+  table.columns = {{"NAME", 20, 0, true}, {"STATUS", 10}, {"AGE", 6}, {"REPLICA", 11}};
+  table.gap = 3;
+  for (const pb::ReplicaInfo& replica : reply.replicas()) {
+    const auto id = parse_replica_id(replica.id());
+    const std::string name = id.ok() && pattern.matches(*id) ? kubeflow_replica(*spec, *id) : "";
+    if (name.empty()) continue;
+    const uint64_t age_ms = view.now_unix_ms - std::min(view.now_unix_ms, replica.started_unix_ms());
+    table.rows.push_back({{fmt::format("{}-{}", kubeflow_name(reply.experiment()), name)},
+                          {std::string(pod_phase(replica.state())), ink_of_state(replica.state())},
+                          {replica.started_unix_ms() == 0 ? "" : kubernetes_age(age_ms)},
+                          {replica.id()}});
+  }
+  return table.rows.empty() ? "" : render(table, view.screen);
 }
 
 }  // namespace dtrain::cli

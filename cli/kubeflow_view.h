@@ -7,6 +7,7 @@
 
 #include "cli/view.h"
 #include "schema/dtrain.pb.h"
+#include "schema/ids.h"
 
 namespace dtrain::cli {
 
@@ -17,5 +18,7 @@ std::string kubernetes_age(uint64_t age_ms);
 
 // NAME is kubeflow_name().
 std::string render_kubeflow(const pb::ListReply& reply, const View& view);
+// The replicas of one that `pattern` names, as `kubectl get pods` shows them, each with its ID here. Empty: there are none yet.
+std::string render_kubeflow_replicas(const pb::ShowReply& reply, const IdPattern& pattern, const View& view);
 
 }  // namespace dtrain::cli

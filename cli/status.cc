@@ -118,8 +118,9 @@ Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern
   }
   if (options.kubeflow && !context.json) {
     pb::ListReply only;
-    *only.add_experiments() = std::move(*reply.mutable_experiment());
-    fmt::print("{}", render_kubeflow(only, view));
+    *only.add_experiments() = reply.experiment();
+    const std::string replicas = render_kubeflow_replicas(reply, pattern, view);
+    fmt::print("{}{}{}", render_kubeflow(only, view), replicas.empty() ? "" : "\n", replicas);
     return 0;
   }
   Why why;
@@ -187,7 +188,7 @@ Run declare_status(Options& options, CommandContext& context) {
   options.text("--sort", typed->sort,
                "members of a set by a parameter, a metric, id, state or duration", "COLUMN");
   options.flag("-r,--reverse", typed->reverse, "the other way round; so does --sort -COLUMN");
-  options.flag("--kubeflow", typed->kubeflow, "as kubectl shows a job, in Kubeflow's words");
+  options.flag("--kubeflow", typed->kubeflow, "as kubectl shows jobs, or a job and its pods, in Kubeflow's words");
   options.flag("--project", typed->project, "only experiments of this project");
   options.flag("-u,--users", typed->users, "whose each is, also where all are of one");
   options.text("--user", typed->user, "only those of that user", "NAME");

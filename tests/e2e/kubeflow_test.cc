@@ -80,6 +80,12 @@ TEST_CASE("a TFJob trains as it is: its roles find each other, and the servers e
   const Json second = facts(cluster.run({"status", "job-1-worker-1", "--json"}));
   REQUIRE(second["replicas"].size() == 1);
   CHECK(second["replicas"][0]["id"] == "1.worker.2");
+  CHECK(cluster.run({"status", "1", "--kubeflow"}).out.find("\njob-1-ps-0 ") != std::string::npos);
+  for (const std::string name : {"job", "job-ps-0"}) {
+    const Output lacking = cluster.run({"logs", name});
+    CHECK(lacking.code == 2);
+    CHECK_MESSAGE(lacking.err.find("the newest that is called so is 1: job-1" + name.substr(3) + "\n") != std::string::npos, lacking.err);
+  }
   const Output other = cluster.run({"kill", "jop-1"});
   CHECK(other.code == 2);
   CHECK_MESSAGE(other.err.find("experiment 1 is 'job-1', not 'jop-1'") != std::string::npos, other.err);

@@ -65,6 +65,30 @@ TEST_CASE("a job may be called like a replica, and a member has a name too") {
   CHECK(meant("try-4.2", shown) == "4.2");
 }
 
+TEST_CASE("a name without a number is told the newest experiment that is called so") {
+  pb::ListReply all;
+  const auto add = [&](const char* id, const char* project, const char* name) {
+    pb::ExperimentInfo* info = all.add_experiments();
+    info->set_id(id);
+    info->set_project(project);
+    info->set_name(name);
+  };
+  add("2", "dist-mnist", "");
+  add("3", "dist-mnist", "");
+  add("3.1", "dist-mnist", "");
+  add("4", "dist-mnist", "try-2");
+  const auto hint = [&](const char* text) {
+    const auto lacking = lacks_number(text, all);
+    return lacking ? lacking->hint : "";
+  };
+  CHECK(lacks_number("dist-mnist", all)->message == "'dist-mnist' may be of several experiments, and lacks the number of one");
+  CHECK(hint("dist-mnist") == "the newest that is called so is 3: dist-mnist-3");
+  CHECK(hint("dist-mnist-worker-0") == "the newest that is called so is 3: dist-mnist-3-worker-0");
+  CHECK(hint("try-2") == "the newest that is called so is 4: try-2-4");
+  CHECK(hint("try-2-ps-1") == "the newest that is called so is 4: try-2-4-ps-1");
+  for (const char* text : {"mnist", "dist", "dist-mnist-3-worker-0", "dist-mnist-worker", ""}) CHECK(hint(text).empty());
+}
+
 TEST_CASE("a user before an ID, as RiseML has it, is dropped") {
   for (const char* text : {".root.4", "root.4", "anna-b.4", "j.doe.4"}) CHECK(without_user(text) == "4");
   CHECK(without_user(".root.4.worker.1") == "4.worker.1");

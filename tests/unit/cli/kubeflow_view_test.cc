@@ -31,6 +31,36 @@ TEST_CASE("experiments are a line each in kubectl's columns and Kubeflow's words
         "mnist-5                Failed       3d2h\n");
 }
 
+TEST_CASE("replicas are pods under Kubeflow's names, with those they have here") {
+  pb::ShowReply reply;
+  reply.mutable_experiment()->set_id("4");
+  reply.mutable_experiment()->set_project("mnist");
+  reply.set_spec_yaml("project: mnist\ntrain:\n  run: a\n  framework: tensorflow\n  tensorflow: {tensorboard: true, distributed: {worker: 2, ps: 1}}\n");
+  const auto add = [&](const char* id, const char* state, uint64_t age_ms) {
+    pb::ReplicaInfo* replica = reply.add_replicas();
+    replica->set_id(id);
+    replica->set_state(state);
+    if (age_ms > 0) replica->set_started_unix_ms(kNow - age_ms);
+  };
+  add("4.master", "RUNNING", 130'000);
+  add("4.worker.1", "STARTING", 0);
+  add("4.ps.1", "FINISHED", 5'000);
+  add("4.tensorboard", "RUNNING", 5'000);
+  IdPattern all;
+  all.experiment = {4, 0};
+  CHECK(render_kubeflow_replicas(reply, all, {{}, kNow, false}) ==
+        "NAME                   STATUS       AGE      REPLICA\n"
+        "mnist-4-worker-0       Running      2m10s    4.master\n"
+        "mnist-4-worker-1       Pending               4.worker.1\n"
+        "mnist-4-ps-0           Succeeded    5s       4.ps.1\n");
+  all.role = Role::Ps;
+  CHECK(render_kubeflow_replicas(reply, all, {{}, kNow, false}) ==
+        "NAME                   STATUS       AGE      REPLICA\n"
+        "mnist-4-ps-0           Succeeded    5s       4.ps.1\n");
+  reply.clear_replicas();
+  CHECK(render_kubeflow_replicas(reply, all, {{}, kNow, false}).empty());
+}
+
 TEST_CASE("an age is as coarse as it is long") {
   const std::pair<uint64_t, const char*> ages[] = {{0, "0s"},           {119, "119s"},       {120, "2m"},         {599, "9m59s"},
                                                    {600, "10m"},        {10'799, "179m"},    {10'800, "3h"},      {28'799, "7h59m"},

@@ -1,5 +1,6 @@
 // Hosts that do not see the daemon's outputs: what is written there comes home, and what is needed there is brought.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -90,6 +91,18 @@ train:
   CHECK(!fs::exists(output / "pipe"));
   const Output status = scene.cluster.run({"status", "1"});
   CHECK_MESSAGE(status.out.find("not carried") != std::string::npos, status.out);
+}
+
+TEST_CASE("many that begin on such a host at once wait for their turn, and none begins twice") {
+  BlindHost scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start();
+  const fs::path project = scene.cluster.project(
+      "project: p\ntrain:\n  resources: {cpus: 0.01, mem: 32}\n  parameters: {n: {range: {min: 1, max: 60}}}\n  run: echo {{ n }} > \"$OUTPUT_DIR/n\"\n");
+  const Output train = scene.cluster.run({"train", "--host", "far"}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  CHECK_MESSAGE(train.all().find("start failed") == std::string::npos, train.all());
+  for (int n = 1; n <= 60; ++n) CHECK(fs::exists(project / fmt::format("runs/1/{}/n", n)));
 }
 
 TEST_CASE("what a replica left in its working directory on another host is listed, and copied from there, also while it runs") {

@@ -215,6 +215,17 @@ TEST_CASE("what a dtrain keeps within the project stays out, and is no project i
   CHECK(error.message.find("is a DTRAIN_HOME") != std::string::npos);
 }
 
+TEST_CASE("what is remembered of a sync is not synced, where it lies in the project") {
+  const TemporaryFolder folder;
+  const fs::path root = folder.path();
+  write_file(root / "x", "");
+  fs::create_directories(root / "state/sync");
+  for (int syncs = 0; syncs < 3; ++syncs) {
+    CHECK(paths_of(snapshot_of(root, root / "state/sync/0123")) == "state x ");
+    CHECK(fs::exists(root / "state/sync/0123"));
+  }
+}
+
 TEST_CASE("links: out of the project is refused, absolute is kept and said") {
   const TemporaryFolder folder;
   const fs::path root = folder / "p";

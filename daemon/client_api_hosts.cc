@@ -1,4 +1,6 @@
 // What the CLI asks about hosts: which there are, who may join, and what takes nothing more.
+#include <cstdio>
+
 #include "daemon/client_api.h"
 #include "daemon/describe.h"
 #include "schema/clock.h"
@@ -65,6 +67,7 @@ Status ClientApi::invite(const pb::InviteRequest& request, pb::InviteReply& repl
   TRY(const AccessKey key, parts_.keys->invite(request.name(), daemon));
   reply.set_key(to_text(key));
   reply.set_daemon(key.daemon);
+  std::fprintf(stderr, "host %s has a key now\n", request.name().c_str());
   return ok();
 }
 
@@ -91,6 +94,7 @@ Status ClientApi::drain(const pb::DrainRequest& request, pb::DrainReply& reply) 
   reply.set_changed(model.drained.contains(id) == request.undrain());
   TRY(parts_.store.set_drained(id, !request.undrain()));
   parts_.scheduler.handle(HostDrained{id, !request.undrain()});
+  std::fprintf(stderr, "host %s is %s\n", reply.name().c_str(), request.undrain() ? "drained no more" : "drained");
   if (const auto seated = model.seated.find(id); seated != model.seated.end()) {
     for (const ExperimentId& experiment : seated->second) reply.add_experiments(to_string(experiment));
   }
@@ -101,6 +105,7 @@ Status ClientApi::revoke(const pb::RevokeRequest& request, pb::RevokeReply& repl
   TRY(check_listens());
   TRY(const auto hosts, parts_.keys->revoke(request.name()));
   reply.set_was_connected(parts_.runners.cut(request.name()));
+  std::fprintf(stderr, "host %s: its key is revoked\n", request.name().c_str());
   for (const HostId& host : hosts) parts_.scheduler.handle(HostRevoked{host});
   return ok();
 }

@@ -1,4 +1,6 @@
 // What the CLI asks about people: whose keys there are, and who may come in by one.
+#include <cstdio>
+
 #include "daemon/client_api.h"
 
 namespace dtrain::daemon {
@@ -21,6 +23,7 @@ Status ClientApi::invite_user(const pb::InviteUserRequest& request, pb::InviteRe
   TRY(check_listens());
   TRY(const Endpoint daemon, dialled_as(*network_, request.address(), parts_.address, parts_.home, KeyOf::User));
   TRY(const AccessKey key, users_->invite(request.name(), request.admin(), daemon));
+  std::fprintf(stderr, "user %s has a key now%s\n", request.name().c_str(), request.admin() ? ", an administrator's" : "");
   reply.set_key(to_text(key));
   reply.set_daemon(key.daemon);
   return ok();
@@ -29,6 +32,7 @@ Status ClientApi::invite_user(const pb::InviteUserRequest& request, pb::InviteRe
 Status ClientApi::revoke_user(const pb::RevokeUserRequest& request, pb::RevokeUserReply& reply) {
   if (users_ == nullptr) TRY(check_listens());
   TRY(users_->revoke(request.name()));
+  std::fprintf(stderr, "user %s: the key is revoked\n", request.name().c_str());
   user_streams_.cut(request.name());
   const Model& model = parts_.scheduler.model();
   for (const uint32_t number : parts_.scheduler.live_numbers()) {

@@ -78,6 +78,7 @@ grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
     const HostId& host = peer->host;
     const auto found = connected_.find(host);
     if (found == connected_.end() || found->second.stream.get() != raw) return;
+    std::fprintf(stderr, "host %s is away\n", found->second.hello.inventory().name().c_str());
     connected_.erase(found);
     await_no_more(host);
     scheduler_->handle(HostDisconnected{host});
@@ -198,6 +199,7 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Peer& peer, pb
         ->cut();  // to one that reads nothing all that waits would stay
   }
   slot = {stream, std::move(hello), std::move(key_name)};
+  std::fprintf(stderr, "host %s has joined\n", slot.hello.inventory().name().c_str());
   stream->send(std::move(welcome));
   if (monitored_.experiments_size() > 0) {
     pb::ToRunner message;

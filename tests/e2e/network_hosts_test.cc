@@ -254,6 +254,8 @@ TEST_CASE("a key that is revoked cuts its host off; what is invited and not here
   std::string left = "far";
   for (int look = 0; look < 1'000 && left.find("far") != left.npos; ++look) left = scene.cluster.run({"hosts"}).out;
   CHECK_MESSAGE(left.find("far") == left.npos, left);
+  const std::string log = read_file(scene.cluster.home() / "daemon.log");
+  CHECK_MESSAGE(has_in_order(log, {"host far has a key now\n", "host far has joined\n", "host far: its key is revoked\n", "host far is away\n"}), log);
   CHECK(scene.cluster.run({"hosts", "revoke", "far"}).code == 2);
 }
 

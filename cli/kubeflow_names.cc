@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/connection.h"
+#include "cli/submit.h"
 #include "schema/kubeflow_elastic.h"
 #include "schema/quote.h"
 
@@ -157,12 +158,12 @@ Result<std::string> id_of(const KubeflowName& name, const pb::ShowReply& shown) 
 }
 
 // A role is no user: "worker.1" lacks its experiment.
-std::string without_user(const std::string& text) {
+std::string without_user(const std::string& text, std::string_view me) {
   const size_t begin = text.starts_with('.') ? 1 : 0;
   for (size_t dot = text.find('.', begin); dot != std::string::npos; dot = text.find('.', dot + 1)) {
     const std::string_view user = std::string_view(text).substr(begin, dot - begin), id = std::string_view(text).substr(dot + 1);
     if (user.find_first_not_of("0123456789") == std::string_view::npos || parse_role(user) || user.find('/') != std::string_view::npos) return text;
-    if (parse_id_pattern(id).ok()) return std::string(id);
+    if (parse_id_pattern(id).ok()) return begin == 1 || user == me ? std::string(id) : text;
   }
   return text;
 }
@@ -174,7 +175,7 @@ Status replace_names(std::string& typed, const CommandContext& context) {
     const size_t end = std::min(typed.find(',', at), typed.size());
     std::string text = typed.substr(at, end - at);
     if (meanings_of(text).empty()) {
-      text = without_user(text);
+      text = without_user(text, user_name());
       if (may_be_job(text)) {
         auto reached = connect(Autostart::No, context);
         auto lacking = reached.ok() ? lacking_number(text, *reached) : std::nullopt;

@@ -34,9 +34,9 @@ Result<std::string> id_of(const KubeflowName& name, const pb::ShowReply& shown);
 // for the newest of `all` that is called so. None: nothing is.
 std::optional<Error> lacks_number(std::string_view text, const pb::ListReply& all);
 
-// RiseML's ".anna.4.worker.1" or "anna.4.worker.1" without the user: here an ID is of one experiment, whosever it is.
-// What is no such ID stays as it is.
-std::string without_user(const std::string& text);
+// RiseML's ".anna.4.worker.1" without the user: here an ID is of one experiment, whosever it is. "anna.4" may be meant
+// otherwise, and is that for `me`, anna, alone. What is no such ID stays as it is.
+std::string without_user(const std::string& text, std::string_view me);
 
 // IDs instead of such names, or with a user before them, also of several with commas between; the daemon is asked only where there is one. What is no
 // such name stays as it is.

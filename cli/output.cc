@@ -22,6 +22,7 @@
 #include "cli/redial.h"
 #include "cli/remote.h"
 #include "cli/remote_outputs.h"
+#include "cli/submit.h"
 #include "cli/words.h"
 #include "schema/ids.h"
 
@@ -153,7 +154,7 @@ Result<int> list(const OutputOptions& options, const CommandContext& context) {
 // The ID may be left out before files: a first word that is no ID, and no name of anything, is a file.
 OutputOptions with_id_apart(OutputOptions options, const CommandContext& context) {
   // "model.1" is a file, and no experiment of a user called model.
-  const bool may_be_name = without_user(options.id) == options.id || !meanings_of(options.id).empty();
+  const bool may_be_name = without_user(options.id, user_name()) == options.id || !meanings_of(options.id).empty();
   if (may_be_name) (void)replace_names(options.id, context);
   if (!options.id.empty() && !parse_id_pattern(options.id).ok()) {
     options.files.insert(options.files.begin(), std::exchange(options.id, ""));

@@ -131,7 +131,7 @@ Keeper::Keeper(LaunchDir directory, LaunchRecord launch)
       signals_(loop_, SIGCHLD, SIGTERM, SIGINT),
       sweep_timer_(loop_),
       lease_(loop_),
-      removal_(loop_, directory_.record(), {[this] { end_if_over(); }, [this] { on_directory_removed(); }}),
+      removal_(loop_, directory_.record(), {.on_file = [this] { end_if_over(); }, .on_all = [this] { on_directory_removed(); }}),
       sync_timer_(loop_) {
   signals_.add(SIGHUP);
   for (const ReplicaLaunch& replica : launch_.replicas) {

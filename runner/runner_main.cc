@@ -147,8 +147,8 @@ Status serve(const RunnerOptions& options, const std::string& id) {
     lent->leave();
     signals.async_wait(end_now);   // told once more, it does not wait
   });
-  const RemovalWatch home_watch(loop, options.home / "lock", {.on_directory = [&] {
-    fmt::print(stderr, "ends: {} was removed, and with it what runs here\n", options.home.native());
+  const RemovalWatch home_watch(loop, options.home / "lock", {.on_all = [&] {
+    fmt::print(stderr, "ends: {} was removed, and with it what ran here\n", options.home.native());
     end();
   }});
   fmt::print(stderr, "runner {} ({}), pid {}, cgroups {}, {}\n", first.name(), id, getpid(),

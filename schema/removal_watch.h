@@ -13,19 +13,20 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace dtrain {
 
 // Owner: who is watched for. Thread: loop. Past a user's quota of such watches it tells nothing.
-// The name alone may be removed by whoever tidies up a directory of temporary files: only when the directory is gone,
-// or another one lies there, was it all meant.
+// The name alone may be removed by whoever tidies up a directory of temporary files: only when the directory is gone, or
+// another one lies there, or in it somebody else's file of that name, was it all meant.
 class RemovalWatch {
  public:
   struct Calls {
     std::function<void()> on_file = [] {};       // the name was removed, or may have been
-    std::function<void()> on_directory = [] {};  // then, once: the directory that it was in is removed, too
+    std::function<void()> on_all = [] {};   // then, once: the directory that it was in is removed, too, or is another's
   };
 
   // `file` is there.
@@ -35,7 +36,8 @@ class RemovalWatch {
         calls_(std::move(calls)),
         events_(loop),
         timer_(loop),
-        was_(identity()) {
+        was_(identity(directory_)),
+        file_was_(identity(file)) {
     const int fd = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (fd < 0) return;
     events_.assign(fd);
@@ -49,11 +51,11 @@ class RemovalWatch {
   static constexpr std::chrono::milliseconds kLookAgain{250};   // what removes a home takes its time
   using Identity = std::pair<dev_t, ino_t>;
 
-  // {}: there is none. Of one that can't be looked at it is not known, and it counts as there.
-  Identity identity() const {
+  // {}: there is none. Of what can't be looked at nothing is known: nullopt.
+  static std::optional<Identity> identity(const std::filesystem::path& path) {
     struct stat found = {};
-    if (::stat(directory_.c_str(), &found) == 0) return {found.st_dev, found.st_ino};
-    return errno == ENOENT || errno == ENOTDIR ? Identity{} : was_;
+    if (::stat(path.c_str(), &found) == 0) return Identity{found.st_dev, found.st_ino};
+    return errno == ENOENT || errno == ENOTDIR ? std::optional(Identity{}) : std::nullopt;
   }
 
   void wait() {
@@ -81,8 +83,10 @@ class RemovalWatch {
   }
 
   void look() {
-    if (identity() != was_) return calls_.on_directory();
-    if (::access((directory_ / name_).c_str(), F_OK) == 0) return;
+    const auto directory = identity(directory_), file = identity(directory_ / name_);
+    const bool is_there = file && *file != Identity{};
+    if ((directory && directory != was_) || (is_there && file != file_was_)) return calls_.on_all();
+    if (is_there) return;
     timer_.expires_after(kLookAgain);
     timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error) look();
@@ -94,7 +98,7 @@ class RemovalWatch {
   const Calls calls_;
   boost::asio::posix::stream_descriptor events_;
   boost::asio::steady_timer timer_;
-  const Identity was_;
+  const std::optional<Identity> was_, file_was_;
 };
 
 }  // namespace dtrain

@@ -215,9 +215,10 @@ TEST_CASE("an ID may have a user before it, as RiseML's has") {
   Cluster cluster;
   const fs::path project = cluster.project("project: p\ntrain: {run: echo it ran, resources: {cpus: 0.1, mem: 32}}\n");
   REQUIRE(cluster.run({"train", "-l"}, project).code == 0);
-  for (const char* id : {".anna.1", "anna.1", ".anna.1.train"}) CHECK(says(cluster.run({"logs", id}), "it ran"));
+  cluster.env["DTRAIN_USER"] = "anna";
+  for (const char* id : {".anna.1", "anna.1", ".ben.1.train"}) CHECK(says(cluster.run({"logs", id}), "it ran"));
   CHECK(cluster.run({"wait", "anna.1"}).code == 0);
-  CHECK(cluster.run({"wait", "worker.1"}).code == 2);
+  for (const char* id : {"worker.1", "p.1"}) CHECK(cluster.run({"wait", id}).code == 2);
   CHECK(says(cluster.run({"output", "cp", "model.1"}, project), "1 has no 'model.1' in its output"));
 }
 

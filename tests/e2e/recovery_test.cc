@@ -340,8 +340,11 @@ TEST_CASE("whoever removes the home ends all that ran in it") {
   Gated gated(cluster);
   const std::vector<pid_t> all = cluster.processes();
   CHECK(cluster.processes("keeper").size() >= 1);
-  std::error_code unlinked_meanwhile;
-  fs::remove_all(cluster.home(), unlinked_meanwhile);
+  // What ends may write something into it meanwhile.
+  std::error_code not_empty;
+  do {
+    fs::remove_all(cluster.home(), not_empty);
+  } while (fs::exists(cluster.home()));
   Cluster::wait_until_gone(all);
   CHECK(cluster.processes().empty());
   CHECK(!fs::exists(cluster.home()));
@@ -356,4 +359,18 @@ TEST_CASE("a daemon whose lock was removed ends, and disturbs nothing") {
   gated.open("meanwhile");
   check_undisturbed(cluster, "meanwhile");
   CHECK(cluster.processes("runner run") == runner);
+}
+
+TEST_CASE("a runner whose home was emptied ends once there is another one") {
+  Cluster cluster;
+  Gated gated(cluster);
+  const std::vector<pid_t> runner = cluster.processes("runner run"), daemon = cluster.processes("daemon run");
+  for (const fs::directory_entry& entry : fs::directory_iterator(cluster.home())) {
+    if (entry.path().filename() != "runner") fs::remove_all(entry.path());
+  }
+  fs::remove(cluster.home() / "runner/lock");
+  Cluster::wait_until_gone(daemon);
+  CHECK(cluster.run({"daemon", "start"}).code == 0);
+  Cluster::wait_until_gone(runner);
+  CHECK(cluster.processes("runner run").size() == 1);
 }

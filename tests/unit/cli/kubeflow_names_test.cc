@@ -90,11 +90,11 @@ TEST_CASE("a name without a number is told the newest experiment that is called 
 }
 
 TEST_CASE("a user before an ID, as RiseML has it, is dropped") {
-  for (const char* text : {".root.4", "root.4", "anna-b.4", "j.doe.4"}) CHECK(without_user(text) == "4");
-  CHECK(without_user(".root.4.worker.1") == "4.worker.1");
-  CHECK(without_user("root.4.2.ps.1") == "4.2.ps.1");
-  for (const char* text : {"", ".", "4", "4.2", "4.worker.1", ".4", "worker.1", "ps.1", "model.pt", "a/model.4", "root.", "root.x", "root.4-6"}) {
-    CHECK(without_user(text) == text);
+  for (const char* text : {".root.4", ".anna-b.4", ".j.doe.4", "j.doe.4"}) CHECK(without_user(text, "j.doe") == "4");
+  CHECK(without_user(".root.4.worker.1", "anna") == "4.worker.1");
+  CHECK(without_user("root.4.2.ps.1", "root") == "4.2.ps.1");
+  for (const char* text : {"", ".", "4", "4.2", "4.worker.1", ".4", "worker.1", "ps.1", "mnist.3", "model.pt", "a/model.4", "root.", "root.x", "root.4-6"}) {
+    CHECK(without_user(text, "root") == text);
   }
 }
 

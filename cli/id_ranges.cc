@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <set>
 
+#include "cli/remote.h"
 #include "schema/quote.h"
 
 namespace dtrain::cli {
 
 namespace {
 
-Result<std::vector<ExperimentId>> ask_daemon(Connection& connection, const IdRange& range) {
+Result<std::vector<ExperimentId>> ask_daemon(Connection& connection, const IdRange& range, const Counts& counts) {
   std::vector<ExperimentId> known;
   if (range.first.member != 0) {
     pb::ShowRequest set;
@@ -27,7 +28,7 @@ Result<std::vector<ExperimentId>> ask_daemon(Connection& connection, const IdRan
   TRY(const pb::ListReply list, connection.list(request));
   for (const pb::ExperimentInfo& info : list.experiments()) {
     const auto id = parse_experiment_id(info.id());
-    if (id.ok() && *id >= range.first && *id <= range.last) known.push_back(*id);
+    if (id.ok() && *id >= range.first && *id <= range.last && counts(info)) known.push_back(*id);
   }
   return known;
 }
@@ -69,8 +70,10 @@ Result<std::vector<std::string>> without_ranges(const std::vector<std::string>& 
   return ids;
 }
 
-Result<std::vector<std::string>> without_ranges(const std::vector<std::string>& typed, Connection& connection) {
-  return without_ranges(typed, [&connection](const IdRange& range) { return ask_daemon(connection, range); });
+Result<std::vector<std::string>> without_ranges(const std::vector<std::string>& typed, Connection& connection, const Counts& counts) {
+  return without_ranges(typed, [&](const IdRange& range) { return ask_daemon(connection, range, counts); });
 }
+
+bool may_be_changed(const pb::ExperimentInfo& info) { return key_user().empty() || info.user() == key_user(); }
 
 }  // namespace dtrain::cli

@@ -25,7 +25,10 @@ using AskKnown = std::function<Result<std::vector<ExperimentId>>(const IdRange&)
 // `typed` with IDs instead of ranges: what is not there is left out of a range, and what it holds comes once. NotFound: of
 // one there is nothing.
 Result<std::vector<std::string>> without_ranges(const std::vector<std::string>& typed, const AskKnown& known);
-// By what the daemon knows; it is asked only where there are ranges.
-Result<std::vector<std::string>> without_ranges(const std::vector<std::string>& typed, Connection& connection);
+// By what the daemon knows; it is asked only where there are ranges. Of experiments, a range leaves out what does not count.
+using Counts = std::function<bool(const pb::ExperimentInfo&)>;
+Result<std::vector<std::string>> without_ranges(const std::vector<std::string>& typed, Connection& connection, const Counts& counts);
+// Who has a key may change what is theirs.
+bool may_be_changed(const pb::ExperimentInfo& info);
 
 }  // namespace dtrain::cli

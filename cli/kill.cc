@@ -51,7 +51,7 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
   pb::KillRequest request;
   request.set_force(options.force);
   request.set_user(user_name());
-  TRY(const auto ids, without_ranges(options.ids, connection));
+  TRY(const auto ids, without_ranges(options.ids, connection, may_be_changed));
   for (const std::string& id : ids) request.add_ids(id);
   if (options.ids.empty()) {
     TRY(pb::ListReply live, connection.list({}));

@@ -59,7 +59,7 @@ Result<Output> find_output(const std::string& id, const CommandContext& context)
   std::error_code failed;
   if (!is_elsewhere() && !fs::is_directory(output.directory, failed)) {
     return Error{Code::NotFound,
-                 fmt::format("{} has written nothing: {} is not there", output.id,
+                 fmt::format("there is no output of {}: {} is not there", output.id,
                              output.directory.string()),
                  reply.experiment().members() == 0
                      ? "programs write to the directory that OUTPUT_DIR names"

@@ -76,7 +76,7 @@ std::string nothing_unused(const pb::PruneRequest& asked) {
 Result<int> prune(const PruneOptions& options, const CommandContext& context) {
   TRY(pb::PruneRequest request, request_of(options));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  TRY(const auto ids, without_ranges(options.ids, connection));
+  TRY(const auto ids, without_ranges(options.ids, connection, [](const pb::ExperimentInfo& info) { return may_be_changed(info) && is_over(info.state()); }));
   TRY(put_numbers(ids, request));
   if (!options.yes || options.dry_run) {
     request.set_dry_run(true);

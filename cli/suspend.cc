@@ -32,7 +32,7 @@ std::string line_of(const pb::SuspendReply::Item& item, bool resume) {
 
 Result<int> suspend(const std::vector<std::string>& typed, bool resume, const CommandContext& context) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  TRY(const auto ids, without_ranges(typed, connection));
+  TRY(const auto ids, without_ranges(typed, connection, may_be_changed));
   pb::SuspendRequest request;
   request.set_resume(resume);
   for (const std::string& id : ids) request.add_ids(id);

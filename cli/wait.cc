@@ -75,7 +75,7 @@ Result<int> wait_for(const WaitOptions& options, const CommandContext& context) 
     }
   }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  TRY(std::vector<std::string> ids, without_ranges(typed, connection));
+  TRY(std::vector<std::string> ids, without_ranges(typed, connection, [](const auto&) { return true; }));
   if (ids.empty()) {
     TRY(const pb::ShowReply newest, look_up(connection, ""));
     ids.push_back(newest.experiment().id());

@@ -152,8 +152,10 @@ TEST_CASE("ranges of IDs are those that are there") {
   CHECK(cluster.run({"wait", "1-9"}).out == "2 FINISHED\n3 KILLED\n");
   CHECK(cluster.run({"wait", "9-1"}).code == 2);
   CHECK(cluster.run({"suspend", "1-3"}).code == 2);   // they are over
+  CHECK(cluster.run({"train", "-d"}, project).code == 0);   // which goes on
   const Output pruned = cluster.run({"prune", "1-9", "--yes"});
   CHECK_MESSAGE(says(pruned, "2 ended experiments are forgotten: 2, 3"), pruned.all());
+  CHECK(cluster.run({"status", "4"}).code == 0);
   CHECK(cluster.run({"prune", "2-3", "--yes"}).code == 2);
 }
 

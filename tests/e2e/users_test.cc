@@ -281,3 +281,16 @@ TEST_CASE("a key that is another's file, a host's, or of another daemon, is refu
   CHECK(lost.code == 2);
   CHECK_MESSAGE(says(lost, "is not the daemon of this key"), lost.all());
 }
+
+TEST_CASE("a range of who has a key is of what is theirs") {
+  People people;
+  if (!people.network.unavailable().empty()) return say_skipped(people.network.unavailable());
+  const fs::path project = people.cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, run: sleep 1000}\n");
+  for (const char* who : {"anna", "bert", "anna"}) REQUIRE(people.as(who, {"train", "-d"}, project).code == 0);
+  CHECK(people.as("anna", {"kill", "2"}).code == 2);
+  const Output killed = people.as("anna", {"kill", "1-9", "--force"});
+  CHECK_MESSAGE(killed.code == 0, killed.all());
+  CHECK(people.as("anna", {"wait", "1", "3"}).out == "1 KILLED\n3 KILLED\n");
+  CHECK(facts(people.as("bert", {"status", "2", "--json"}))["state"] != "KILLED");
+  CHECK(says(people.as("bert", {"suspend", "3-9"}), "there is nothing from 3 to 9"));
+}

@@ -71,6 +71,11 @@ Status train_on(int devices, const Folder& folder, const std::string& output, co
   return status;
 }
 
+void write_text(const Folder& folder, int bytes) {
+  std::ofstream text(folder.path / "text");
+  for (int i = 0; i < bytes; ++i) text << static_cast<char>('a' + i * i % 23);
+}
+
 // With what it has so far.
 void hang_when_done(cuda::Rank& rank, int device) {
   const Status done = rank.device().wait();
@@ -90,9 +95,7 @@ TEST_CASE("a step is enqueued before the one before it is done") {
   SUBCASE("in bf16") { changes["precision"] = "bf16"; }
   SUBCASE("in pieces") { changes["micro-batch"] = 7; }
   SUBCASE("of text") {
-    std::ofstream text(folder.path / "text");
-    for (int i = 0; i < 4000; ++i) text << static_cast<char>('a' + i * i % 23);
-    text.close();
+    write_text(folder, 4000);
     changes["model"] = {{"gpt", {{"layers", 1}, {"heads", 2}, {"width", 16}, {"context", 6}, {"vocabulary", 128}}}};
     changes["data"] = {{"train", folder.path / "text"}, {"test", folder.path / "text"}};
   }
@@ -128,9 +131,7 @@ TEST_CASE("a step is enqueued before the one before it is done") {
 
 TEST_CASE("what GPUs that meet compute is planned before any of them waits for another one") {
   const Folder folder;
-  std::ofstream text(folder.path / "text");
-  for (int i = 0; i < 6 * 50 + 1; ++i) text << static_cast<char>('a' + i * i % 23);
-  text.close();
+  write_text(folder, 6 * 50 + 1);
   Json changes = {{"model", {{"gpt", {{"layers", 2}, {"heads", 2}, {"width", 16}, {"context", 6}, {"vocabulary", 128}}}}},
                   {"data", {{"train", folder.path / "text"}, {"test", folder.path / "text"}}},
                   {"precision", "bf16"},
@@ -303,9 +304,7 @@ TEST_CASE("who waits for another GPU ends within the deadline, with more launche
 // Forward alone: what one slice computes of it while the other one is not there.
 TEST_CASE("a forward of many layers that waits for another GPU ends within the deadline") {
   const Folder folder;
-  std::ofstream text(folder.path / "text");
-  for (int i = 0; i < 6 * 10 + 1; ++i) text << static_cast<char>('a' + i * i % 23);
-  text.close();
+  write_text(folder, 6 * 10 + 1);
   Json changes = {{"strategy", {{"kind", "tensor"}}},
                   {"model", {{"gpt", {{"layers", 40}, {"heads", 2}, {"width", 8}, {"context", 6}, {"vocabulary", 128}}}}},
                   {"data", {{"train", folder.path / "text"}, {"test", folder.path / "text"}}},
@@ -332,9 +331,7 @@ TEST_CASE("a forward of many layers that waits for another GPU ends within the d
 // Of many layers: so the update is as many launches as a device takes at once, behind a sum that never comes.
 TEST_CASE("an update that waits for another GPU ends within the deadline, with more launches than a GPU takes at once") {
   const Folder folder;
-  std::ofstream text(folder.path / "text");
-  for (int i = 0; i < 6 * 10 + 1; ++i) text << static_cast<char>('a' + i * i % 23);
-  text.close();
+  write_text(folder, 6 * 10 + 1);
   Json changes = kAdam;
   changes.merge_patch(kBuckets);
   changes["model"] = {{"gpt", {{"layers", 40}, {"heads", 1}, {"width", 8}, {"context", 6}, {"vocabulary", 128}}}};

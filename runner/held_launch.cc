@@ -225,9 +225,11 @@ Status HeldLaunch::adopt() {
     return Error{Code::NotFound, to_string(id_) + " was not prepared to the end", ""};
   }
   file_ = std::move(**file);
-  if (is_of_another_home()) {
+  if (const bool elsewhere = is_of_another_home(); elsewhere || directory_.is_copy()) {
     TRY(const bool alive, check_alive(*facts.keeper));
-    if (alive || facts.exits.size() < file_.replicas.size()) {
+    if (alive || (elsewhere && facts.exits.size() < file_.replicas.size())) {
+      // Where this home took the place of the one that it was copied from, no runner has an eye on it any more.
+      if (!elsewhere) TRY(kill_launch(directory_));
       TRY(remove_tree(directory_.path()));
       return Error{Code::NotFound, "what it runs belongs to a home of which this is a copy: " + file_.work_root, ""};
     }

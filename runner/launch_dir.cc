@@ -1,5 +1,7 @@
 #include "runner/launch_dir.h"
 
+#include <sys/stat.h>
+
 #include "runner/record_frame.h"
 #include "schema/small_file.h"
 #include "schema/framing.h"
@@ -111,6 +113,12 @@ auto read_record_frame(std::string_view payload, const std::string& path)
   return read;
 }
 
+// Empty: not known.
+std::string inode_of(const std::filesystem::path& directory) {
+  struct stat found = {};
+  return ::stat(directory.c_str(), &found) == 0 ? std::to_string(found.st_ino) : "";
+}
+
 }  // namespace
 
 std::filesystem::path LaunchRecord::place_of(const ReplicaId& id) const {
@@ -149,9 +157,21 @@ Status LaunchDir::write_launch(const LaunchRecord& launch) const {
     }
     append_frame(frames, kRecordReplica, text, {});
   }
-  append_frame(frames, kRecordWhole, "", {});
+  append_frame(frames, kRecordWhole, inode_of(path_), {});
   // Behind what begin() wrote: a file that is cut and written anew goes to the disk at once.
   return append_file(record(), frames);
+}
+
+bool LaunchDir::is_copy() const {
+  const auto text = read_file(record());
+  std::string_view rest = text.ok() && *text ? std::string_view(**text) : std::string_view();
+  Frame frame;
+  for (; read_frame(rest, frame) == FrameStatus::Good; rest.remove_prefix(frame.size_bytes)) {
+    if (frame.kind != kRecordWhole) continue;
+    const std::string here = inode_of(path_);
+    return !frame.payload.empty() && !here.empty() && frame.payload != here;   // an older dtrain wrote none
+  }
+  return false;
 }
 
 Result<std::optional<LaunchRecord>> LaunchDir::read_launch() const {

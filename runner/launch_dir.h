@@ -80,7 +80,7 @@ struct LaunchRecord {
 inline constexpr uint32_t kRecordBegun = 7;    // before anything is made for the launch: its key
 inline constexpr uint32_t kRecordLaunch = 1;   // the launch without its replicas
 inline constexpr uint32_t kRecordReplica = 2;  // one of them; the environments of a gang are large
-inline constexpr uint32_t kRecordWhole = 3;    // that was all: from here on it is the keeper's
+inline constexpr uint32_t kRecordWhole = 3;    // that was all: from here on it is the keeper's. The directory's inode
 inline constexpr uint32_t kRecordKeeper = 4;
 inline constexpr uint32_t kRecordStart = 5;
 inline constexpr uint32_t kRecordPrinted = 8;
@@ -99,6 +99,8 @@ class LaunchDir {
   // nullopt: not there, or not written to its end. DataLoss: there but not readable as this format or
   // one version back.
   Result<std::optional<LaunchRecord>> read_launch() const;
+  // Somebody copied it from where it was written: who keeps it writes there, and not here.
+  bool is_copy() const;
   // The names of the record and of the directory are on the disk.
   Status sync_names() const;
 

@@ -101,6 +101,29 @@ TEST_CASE("what runs is left alone by the runner of a copied home, and adopted i
   CHECK(runner->until([&] { return runner->agent->launches_held() == 0; }));
 }
 
+TEST_CASE("what runs is ended where a copy took the place of its home, as a backup that is put back") {
+  Scene scene;
+  const fs::path home = scene.folder / "home", moved = scene.folder / "moved";
+  fs::create_directory(home);
+  auto runner = std::make_unique<Runner>(home, scene.recorder);
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("exec sleep 600"); });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kStarted) != nullptr; }));
+  runner.reset();
+  const auto facts = read_facts(LaunchDir(home / "launches/4@1"));
+  REQUIRE((facts.ok() && facts->keeper));
+
+  fs::rename(home, moved);
+  fs::copy(moved, home, fs::copy_options::recursive);
+  runner = std::make_unique<Runner>(home, scene.recorder);
+  CHECK(runner->agent->launches_held() == 0);
+  CHECK(fs::is_empty(home / "launches"));
+  CHECK(!is_alive(*facts->keeper));
+  CHECK(!is_alive(facts->starts.begin()->second.process));
+}
+
 // Everything that carries the launch's mark; a keeper is found by its record.
 bool anything_alive(const fs::path& launch) {
   const auto marks = marks_of_launch(LaunchDir(launch));

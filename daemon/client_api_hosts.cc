@@ -1,4 +1,5 @@
 // What the CLI asks about hosts: which there are, who may join, and what takes nothing more.
+#include <algorithm>
 #include <cstdio>
 
 #include "daemon/client_api.h"
@@ -43,6 +44,9 @@ Status ClientApi::hosts(pb::HostsReply& reply) {
     info.set_gpu_note(hello->inventory().gpu_note());
     *info.mutable_gpus() = hello->inventory().gpus();
   }
+  // Their IDs are random.
+  std::stable_sort(reply.mutable_hosts()->begin(), reply.mutable_hosts()->end(),
+                   [](const pb::HostInfo& a, const pb::HostInfo& b) { return a.name() < b.name(); });
   if (parts_.pools != nullptr) parts_.pools->describe(reply);
   if (parts_.keys == nullptr) return ok();
   for (const std::string& name : parts_.keys->names()) {

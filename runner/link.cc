@@ -98,7 +98,9 @@ Status status_from(const grpc::Status& status) {
 std::string reason_of(const grpc::Status& status, const std::optional<AccessKey>& key) {
   if (status.ok()) return "the daemon ended the stream";
   const std::string& text = status.error_message();
-  if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return "it refuses: " + text;
+  if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
+    return "it refuses: " + text + (status.error_details().empty() ? "" : "; " + status.error_details());   // which is the hint
+  }
   const auto says = [&text](const char* words) { return text.find(words) != std::string::npos; };
   // gRPC's words for what it gave up.
   if (key && says("handshaker shutdown")) return key->daemon + " does not answer";

@@ -259,6 +259,19 @@ TEST_CASE("a key that is revoked cuts its host off; what is invited and not here
   CHECK(scene.cluster.run({"hosts", "revoke", "far"}).code == 2);
 }
 
+TEST_CASE("a host that has lost its home is told what becomes of its key") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start();
+  scene.runner->signal(SIGTERM);
+  CHECK(scene.runner->wait().code == 0);
+  Command anew = scene.joining();
+  *(std::ranges::find(anew.argv, "--home") + 1) = (scene.cluster.folder() / "another").string();
+  scene.runner = std::make_unique<Process>(anew);
+  scene.runner->wait_for("it refuses: the key of 'far' is another host's; a key for each host; where that one is gone for good, or its --home: "
+                         "`dtrain hosts revoke far`, and invite it again");
+}
+
 TEST_CASE("a key that others can read is not taken") {
   DaemonOnNetwork scene;
   if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());

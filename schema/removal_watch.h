@@ -26,7 +26,7 @@ class RemovalWatch {
  public:
   struct Calls {
     std::function<void()> on_file = [] {};       // the name was removed, or may have been
-    std::function<void()> on_all = [] {};   // then, once: the directory that it was in is removed, too, or is another's
+    std::function<void()> on_all = [] {};        // then: the directory that it was in is removed, too, or is another's
   };
 
   // `file` is there.

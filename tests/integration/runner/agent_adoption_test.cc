@@ -69,9 +69,8 @@ TEST_CASE("the next runner adopts what runs, and says everything again") {
   finish(scene, *runner);
 }
 
-TEST_CASE("what runs is left alone by the runner of a copied home, and adopted in one that was moved") {
-  Scene scene;
-  const fs::path home = scene.folder / "home", copy = scene.folder / "copy", moved = scene.folder / "moved";
+// What runs on in this home, made for it, once the runner that began it is gone.
+LaunchFacts left_running(Scene& scene, const fs::path& home) {
   fs::create_directory(home);
   auto runner = std::make_unique<Runner>(home, scene.recorder);
   runner->connect();
@@ -82,14 +81,21 @@ TEST_CASE("what runs is left alone by the runner of a copied home, and adopted i
   runner.reset();
   const auto facts = read_facts(LaunchDir(home / "launches/4@1"));
   REQUIRE((facts.ok() && facts->keeper));
+  return *facts;
+}
+
+TEST_CASE("what runs is left alone by the runner of a copied home, and adopted in one that was moved") {
+  Scene scene;
+  const fs::path home = scene.folder / "home", copy = scene.folder / "copy", moved = scene.folder / "moved";
+  const LaunchFacts facts = left_running(scene, home);
 
   fs::copy(home, copy, fs::copy_options::recursive);
-  runner = std::make_unique<Runner>(copy, scene.recorder);
+  auto runner = std::make_unique<Runner>(copy, scene.recorder);
   CHECK(runner->agent->launches_held() == 0);
   CHECK(fs::is_empty(copy / "launches"));
   runner.reset();
-  CHECK(is_alive(*facts->keeper));
-  CHECK(is_alive(facts->starts.begin()->second.process));
+  CHECK(is_alive(*facts.keeper));
+  CHECK(is_alive(facts.starts.begin()->second.process));
 
   fs::rename(home, moved);
   runner = std::make_unique<Runner>(moved, scene.recorder);
@@ -104,24 +110,15 @@ TEST_CASE("what runs is left alone by the runner of a copied home, and adopted i
 TEST_CASE("what runs is ended where a copy took the place of its home, as a backup that is put back") {
   Scene scene;
   const fs::path home = scene.folder / "home", moved = scene.folder / "moved";
-  fs::create_directory(home);
-  auto runner = std::make_unique<Runner>(home, scene.recorder);
-  runner->connect();
-  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("exec sleep 600"); });
-  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
-  start(*runner);
-  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kStarted) != nullptr; }));
-  runner.reset();
-  const auto facts = read_facts(LaunchDir(home / "launches/4@1"));
-  REQUIRE((facts.ok() && facts->keeper));
+  const LaunchFacts facts = left_running(scene, home);
 
   fs::rename(home, moved);
   fs::copy(moved, home, fs::copy_options::recursive);
-  runner = std::make_unique<Runner>(home, scene.recorder);
+  const auto runner = std::make_unique<Runner>(home, scene.recorder);
   CHECK(runner->agent->launches_held() == 0);
   CHECK(fs::is_empty(home / "launches"));
-  CHECK(!is_alive(*facts->keeper));
-  CHECK(!is_alive(facts->starts.begin()->second.process));
+  CHECK(!is_alive(*facts.keeper));
+  CHECK(!is_alive(facts.starts.begin()->second.process));
 }
 
 // Everything that carries the launch's mark; a keeper is found by its record.
